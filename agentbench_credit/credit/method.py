@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -10,10 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agentbench_credit.batch import CreditBatch, Floats
-from agentbench_credit.errors import ConfigError, CreditInputError
+from agentbench_credit.batch import Bools, CreditBatch, Floats, Level
+from agentbench_credit.credit.groups import trajectory_groups
+from agentbench_credit.credit.params import check_params
+from agentbench_credit.errors import CreditInputError
 
-Level = Literal["trajectory", "turn", "token"]
 Ratio = Literal["token", "turn", "sequence"]
 Evidence = Literal["code", "paper", "abstract"]
 SignalName = Literal["entropy", "teacher_logp", "kl"]
@@ -34,10 +34,7 @@ class Credit:
 
     def per_token(self, batch: CreditBatch) -> Floats:
         """Return the advantage of each token [K]."""
-        if self.level == "token":
-            return self.values
-        index = batch.turn_of_token if self.level == "turn" else batch.trajectory_of_token
-        return self.values[index]
+        return batch.over_tokens(self.values, self.level)
 
 
 @dataclass(frozen=True)
@@ -71,6 +68,9 @@ class CreditMethod:
     def __call__(self, batch: CreditBatch, **params: Any) -> Credit:
         """Assign credit.
 
+        An invalid-action penalty that was kept out of the reward is added to the advantage of its turn, and of each of
+        the turn's tokens, after everything else; a trajectory-level method then returns turn-level values.
+
         Args:
             batch: The rollouts, with every signal in `signals`.
             **params: Overrides of `params`.
@@ -79,36 +79,27 @@ class CreditMethod:
             Finite advantages, 0 for excluded rollouts, with the common diagnostics added.
 
         Raises:
-            ConfigError: A parameter that the method does not have.
+            ConfigError: A parameter that the method does not have, or a value outside its declared range.
             CreditInputError: A missing signal, or a result that is not finite.
         """
-        for name in params.keys() - self.params.keys():
-            near = difflib.get_close_matches(name, self.params, n=1)
-            known = ", ".join(self.params) or "none"
-            mend = f"did you mean {near[0]}?" if near else f"it has: {known}"
-            raise ConfigError(f"no parameter {name!r}", where=self.name, mend=mend)
+        check_params(self.name, self.function, self.params, params)
         missing = [name for name in self.signals if name not in batch.signals]
         if missing:
             mend = "pass signals=… to CreditBatch.from_trajectories; the trainers compute them"
             raise CreditInputError(f"the batch has no signal {', '.join(missing)}", where=self.name, mend=mend)
         credit = self.function(batch, **params)
-        values = self._finish(batch, credit)
-        return replace(credit, values=values, diagnostics=_common_diagnostics(batch) | credit.diagnostics)
-
-    def _finish(self, batch: CreditBatch, credit: Credit) -> Floats:
-        """Check shape and finiteness, zero the excluded rollouts, add a penalty kept out of the reward."""
-        size, owner = {
-            "trajectory": (batch.n_trajectories, np.arange(batch.n_trajectories)),
-            "turn": (batch.n_turns, batch.trajectory_of_turn),
-            "token": (batch.n_tokens, batch.trajectory_of_token),
-        }[credit.level]
-        if credit.values.shape != (size,):
-            raise CreditInputError(f"returned shape {credit.values.shape}, expected ({size},)", where=self.name)
-        values = np.where(batch.included[owner], credit.values, 0.0)
-        if not np.isfinite(values).all():
-            rollout = int(owner[np.flatnonzero(~np.isfinite(values))[0]])
-            raise CreditInputError("the advantage is not finite", where=f"{self.name}, rollout {batch.labels[rollout]}")
-        return values
+        if credit.values.shape != (batch.size(credit.level),):
+            what = f"returned shape {credit.values.shape}, expected ({batch.size(credit.level)},)"
+            raise CreditInputError(what, where=self.name)
+        if not batch.penalty_in_reward:
+            credit = _with_penalty(batch, credit)
+        values = np.where(_included(batch, credit.level), credit.values, 0.0)
+        finite = np.isfinite(values)
+        if not finite.all():
+            place = batch.place(credit.level, int(np.argmin(finite)))
+            raise CreditInputError("the advantage is not finite", where=f"{self.name}, {place}")
+        common = {"reconstruction": self.is_reconstruction} | _common_diagnostics(batch)
+        return replace(credit, values=values, diagnostics=common | credit.diagnostics)
 
 
 def credit_method(
@@ -133,18 +124,29 @@ def credit_method(
     return wrap
 
 
+def _included(batch: CreditBatch, level: Level) -> Bools:
+    """Return which entries of a level belong to included rollouts."""
+    if level == "token":
+        return batch.over_tokens(batch.included, "trajectory")
+    return batch.included if level == "trajectory" else batch.included[batch.trajectory_of_turn]
+
+
+def _with_penalty(batch: CreditBatch, credit: Credit) -> Credit:
+    """Add each turn's penalty to its advantage, spreading trajectory-level values over the turns."""
+    if credit.level == "token":
+        return replace(credit, values=credit.values + batch.over_tokens(batch.penalty, "turn"))
+    values = credit.values if credit.level == "turn" else credit.values[batch.trajectory_of_turn]
+    return replace(credit, values=values + batch.penalty, level="turn")
+
+
 def _common_diagnostics(batch: CreditBatch) -> dict[str, Any]:
-    included = batch.included
-    groups, index = np.unique(batch.group[included], return_inverse=True)
-    sizes = np.bincount(index, minlength=len(groups))
-    low, high = np.full(len(groups), np.inf), np.full(len(groups), -np.inf)
-    np.minimum.at(low, index, batch.returns[included])
-    np.maximum.at(high, index, batch.returns[included])
+    """Count rollouts and groups; a group's size is its included rollouts, zero-signal if they have one return."""
+    groups = trajectory_groups(batch)
     return {
         "rollouts": batch.n_trajectories,
-        "excluded_rollouts": int((~included).sum()),
-        "groups": len(groups),
-        "group_size_min": int(sizes.min(initial=0)) if len(sizes) else 0,
-        "group_size_max": int(sizes.max(initial=0)),
-        "zero_signal_groups": int((low == high).sum()),
+        "excluded_rollouts": int((~batch.included).sum()),
+        "groups": groups.n_groups,
+        "group_size_min": int(groups.sizes.min()) if groups.n_groups else 0,
+        "group_size_max": int(groups.sizes.max(initial=0)),
+        "zero_signal_groups": int(groups.all_equal(batch.returns, batch.absolute_returns).sum()),
     }
