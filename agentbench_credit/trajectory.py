@@ -43,7 +43,7 @@ class Turn:
     reward: float | None
     """Reward of this turn, None if the environment gave none."""
     teacher_prompt_ids: Ids | None = None
-    """Token ids of the same prompt with the reference in it, None where no teacher was asked for or no reference exists."""
+    """Token ids of the same prompt with the reference in it, None without a teacher or a reference."""
     info: dict[str, Any] = field(default_factory=dict)
     """Anything else, JSON-compatible."""
 
