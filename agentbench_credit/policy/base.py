@@ -1,0 +1,87 @@
+"""The policy protocol: token ids in; token ids, log-probabilities and finish reasons out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from agentbench_credit.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from transformers import PreTrainedTokenizerBase
+
+    from agentbench_credit.env import AgentEnv
+    from agentbench_credit.trajectory import FinishReason, Ids
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn; recorded in every trajectory and result."""
+
+    temperature: float = 1.0
+    """Divides the logits; 0 takes the most likely token."""
+    top_p: float = 1.0
+    """Keep the smallest set of tokens with this probability mass; 1 keeps all."""
+    top_k: int = 0
+    """Keep this many most likely tokens; 0 keeps all."""
+    max_new_tokens: int = 64
+    """Longest response of one turn."""
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their ranges.
+
+        Raises:
+            ConfigError: A value is out of range.
+        """
+        if not (self.temperature >= 0 and 0 < self.top_p <= 1 and self.top_k >= 0 and self.max_new_tokens > 0):
+            mend = "temperature >= 0, 0 < top_p <= 1, top_k >= 0, max_new_tokens > 0"
+            raise ConfigError(f"sampling parameters out of range: {self}", mend=mend)
+
+    @property
+    def is_full_softmax(self) -> bool:
+        """Whether the sampling distribution is the whole softmax, as training needs."""
+        return self.temperature > 0 and self.top_p == 1 and self.top_k == 0
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One response to generate."""
+
+    prompt_ids: Ids
+    """Token ids [P] of the prompt."""
+    seed: int
+    """Seed of this response; the same prompt, seed and sampling give the same response whatever else is in the batch."""
+    env: AgentEnv
+    """The environment that asks; only scripted policies look at it."""
+    admissible_actions: tuple[str, ...] | None = None
+    """What the environment would accept; only scripted policies look at it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Response:
+    """One generated response."""
+
+    ids: Ids
+    """Token ids [R] as sampled, the end-of-turn token included."""
+    logprobs: NDArray[np.float32]
+    """Log-probabilities [R] under the distribution that was sampled from."""
+    finish_reason: FinishReason
+    """``stop`` at an end-of-turn token, ``length`` at the limit."""
+
+
+class Policy(Protocol):
+    """Anything that answers prompts."""
+
+    policy_id: str
+    """Model and checkpoint, recorded in trajectories."""
+    tokenizer: PreTrainedTokenizerBase
+    """The tokenizer of its ids, with a chat template."""
+    max_length: int
+    """Longest prompt and response together, in tokens."""
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Response]:
+        """Answer every request, in order."""
+        ...
