@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
@@ -13,7 +13,7 @@ from agentbench_credit.errors import EnvironmentContractError
 from agentbench_credit.registry import Registry, subpackages
 
 if TYPE_CHECKING:
-    import gymnasium
+    from gymnasium.envs.registration import EnvSpec
 
 Info = dict[str, Any]
 
@@ -95,6 +95,9 @@ class AgentEnv(Protocol):
     """
 
     panel: Panel
+    """The tasks."""
+    spec: EnvSpec | None
+    """Gymnasium's record of id and constructor arguments."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, Info]:
         """Start a task: ``options={"task": id}``, else one drawn from the panel by the seeded generator."""

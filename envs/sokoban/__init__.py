@@ -1,0 +1,21 @@
+"""Sokoban: push every box onto a target; text boards, solver-checked levels, gym-sokoban's rewards."""
+
+from __future__ import annotations
+
+from agentbench_credit.env import Environment, Panel
+
+
+def load_panel(preset: str, split: str) -> Panel:
+    """Return a preset's panel; see `agentbench_credit.envs.sokoban.panels.load_panel`."""
+    import agentbench_credit.envs.sokoban.panels as panels
+
+    return panels.load_panel(preset, split)
+
+
+ENVIRONMENT = Environment(
+    name="sokoban",
+    id="agentbench/Sokoban-v0",
+    entry_point="agentbench_credit.envs.sokoban.env:SokobanEnv",
+    presets=("6x6-1box", "ragen", "8x8-2box"),
+    load_panel=load_panel,
+)

@@ -1,0 +1,277 @@
+"""Sokoban as a text environment."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import gymnasium
+from gymnasium import spaces
+
+from agentbench_credit.env import Info, Panel
+from agentbench_credit.envs.sokoban.board import (
+    BOX,
+    BOX_ON_TARGET,
+    DIRECTIONS,
+    FLOOR,
+    MAX_CELLS,
+    PLAYER,
+    PLAYER_ON_TARGET,
+    SYMBOLS,
+    TARGET,
+    WALL,
+    Board,
+    move,
+    read_board,
+)
+from agentbench_credit.envs.sokoban.panels import load_panel
+from agentbench_credit.envs.sokoban.presets import find_preset
+from agentbench_credit.envs.sokoban.solver import solve
+from agentbench_credit.envs.sokoban.xsb import from_xsb
+from agentbench_credit.errors import EnvironmentContractError
+
+MOVES = tuple(DIRECTIONS)
+LONGEST_ACTION = 200
+"""Characters; a longer action is not understood."""
+
+_PRINTABLE = "".join(map(chr, range(32, 127)))
+_LEGEND = (
+    f"{WALL} wall, {FLOOR} floor, {TARGET} target, {BOX} box, {BOX_ON_TARGET} box on target, "
+    f"{PLAYER} you, {PLAYER_ON_TARGET} you on target"
+)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The exact state of a game; the generator that draws tasks is not part of it."""
+
+    task_id: str
+    """The task that is played."""
+    board: str
+    """The board."""
+    turn: int
+    """Turns taken."""
+    understood: bool
+    """Whether the last action was understood."""
+    truncated: bool
+    """Whether the turn limit ended the game."""
+
+
+class SokobanEnv(gymnasium.Env[str, str]):
+    """Push every box onto a target.
+
+    The observation is the board, one row a line. An action is a move, ``up``, ``down``, ``left`` or ``right``; where
+    the preset allows several moves a turn they are joined by ``||``. Case and spaces around moves do not matter. A
+    move costs 0.1, a box pushed onto a target brings 1, one pushed off costs 1, and the last box brings 10 more. An
+    action that is not understood changes nothing, costs 0.1 and takes a turn. After the end, `step` returns the last
+    observation with reward 0.
+
+    Args:
+        preset: Names panel, turn limit and moves a turn; see `presets.PRESETS`.
+        split: Split of the preset's panel.
+        state_key: ``"full"`` or ``"observation"``; both give the board with its shape, which is the whole state.
+        panel: Tasks to play instead of the preset's, such as `panels.panel_from_xsb` makes.
+        max_turns: Turn limit instead of the preset's.
+        render_mode: ``"ansi"`` or None.
+
+    Raises:
+        EnvironmentContractError: An argument has a value that is not offered.
+    """
+
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012 - Gymnasium declares it as an instance variable
+
+    def __init__(
+        self,
+        preset: str = "6x6-1box",
+        split: str = "train",
+        state_key: Literal["full", "observation"] = "full",
+        panel: Panel | None = None,
+        max_turns: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        settings = find_preset(preset)
+        if state_key not in ("full", "observation"):
+            raise EnvironmentContractError(f"no state key {state_key!r}", mend="known: full, observation")
+        if render_mode not in (None, "ansi"):
+            raise EnvironmentContractError(f"no render mode {render_mode!r}", mend="known: ansi")
+        if max_turns is not None and max_turns < 1:
+            raise EnvironmentContractError(f"max_turns is {max_turns}", mend="give at least 1")
+        self.panel = load_panel(preset, split) if panel is None else panel
+        self.max_turns = settings.turns if max_turns is None else max_turns
+        self.render_mode = render_mode
+        self.observation_space = spaces.Text(MAX_CELLS + LONGEST_ACTION, charset=_PRINTABLE + SYMBOLS + "\n")
+        self.action_space = spaces.Text(LONGEST_ACTION, charset=_PRINTABLE)
+        self._moves_per_turn = settings.moves_per_turn
+        self._instruction, self._refusal = _texts(settings.moves_per_turn)
+        self._task_id, self._text, self._shape = "", "", ""
+        self._cells: list[str] = []
+        self._offsets: dict[str, int] = {}
+        self._player = self._missing = self._turn = 0
+        self._understood, self._truncated, self._over = True, False, True
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, Info]:
+        """Start a task.
+
+        Args:
+            seed: Seeds the generator that draws tasks.
+            options: ``{"task": id}`` names the task; without it one is drawn from the panel.
+
+        Returns:
+            Observation and info.
+
+        Raises:
+            EnvironmentContractError: Unknown task or option.
+        """
+        super().reset(seed=seed)
+        options = options or {}
+        if unknown := options.keys() - {"task"}:
+            what = f"unknown reset option {', '.join(sorted(map(repr, unknown)))}"
+            raise EnvironmentContractError(what, mend="known: task")
+        task_id = options.get("task")
+        if task_id is None:
+            task = self.panel.tasks[int(self.np_random.integers(len(self.panel)))]
+        else:
+            task = self.panel[task_id]
+        return self._set(task.id, _first_board(task.data), turn=0, understood=True, truncated=False)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+        """Act.
+
+        Args:
+            action: A move, or moves joined by ``||``; any other text is answered, never raised about.
+
+        Returns:
+            Observation, reward, terminated (every box is on a target), truncated (turn limit), info.
+        """
+        if self._over:
+            return self._step_after_end()
+        moves = _understand(action, self._moves_per_turn) if len(action) <= LONGEST_ACTION else None
+        self._turn += 1
+        self._understood = moves is not None
+        tenths = -1 if moves is None else self._play(moves)
+        solved = self._missing == 0
+        self._truncated = self._turn >= self.max_turns and not solved
+        self._over = solved or self._truncated
+        return self._observation(), tenths / 10, solved, self._truncated, self._info(self._understood)
+
+    def _play(self, moves: tuple[str, ...]) -> int:
+        """Make moves until the board is solved; returns the reward in tenths, which keeps sums exact."""
+        tenths = 0
+        for name in moves:
+            self._player, change = move(self._cells, self._player, self._offsets[name])
+            self._missing -= change
+            tenths += 10 * change - 1
+            if self._missing == 0:
+                tenths += 100
+                break
+        self._text = "".join(self._cells)
+        return tenths
+
+    def _step_after_end(self) -> tuple[str, float, bool, bool, Info]:
+        self._require_task()
+        return self._observation(), 0.0, self._missing == 0, self._truncated, self._info(False)
+
+    def _observation(self) -> str:
+        return self._text if self._understood else f"{self._refusal}\n{self._text}"
+
+    def _info(self, action_valid: bool) -> Info:
+        return {
+            "state_key": (self._shape + self._text).encode(),
+            "admissible_actions": MOVES,
+            "action_valid": action_valid,
+            "task_id": self._task_id,
+            "instruction": self._instruction,
+            "success": self._missing == 0,
+            "turn": self._turn,
+        }
+
+    def render(self) -> str:
+        """Return the board."""
+        self._require_task()
+        return self._text
+
+    def reference(self) -> str | None:
+        """Return the shortest plan from the current state, moves joined by ``||``.
+
+        Returns:
+            The plan, None if the board is solved, can no longer be solved, or is too hard for the solver (which
+            is warned about).
+        """
+        return _joined(self._plan())
+
+    def expert_action(self) -> str | None:
+        """Return as much of the shortest plan as fits in one action, None where there is no plan."""
+        return _joined(self._plan()[: self._moves_per_turn])
+
+    def _plan(self) -> tuple[str, ...]:
+        self._require_task()
+        solution = solve(self._text)
+        if solution.status == "limit":
+            warnings.warn(f"{self._task_id}: no plan within {solution.nodes} states", stacklevel=3)
+        return solution.moves
+
+    def snapshot(self) -> Snapshot:
+        """Return the exact state of the game."""
+        self._require_task()
+        return Snapshot(self._task_id, self._text, self._turn, self._understood, self._truncated)
+
+    def restore(self, snapshot: object) -> tuple[str, Info]:
+        """Go back to a state.
+
+        Args:
+            snapshot: What `snapshot` returned, here or in another instance with the same panel.
+
+        Returns:
+            The observation and info that the state had.
+
+        Raises:
+            EnvironmentContractError: Not a snapshot of this environment, or of a task that the panel lacks.
+        """
+        if not isinstance(snapshot, Snapshot):
+            raise EnvironmentContractError(f"cannot restore a {type(snapshot).__name__}", mend="give a Snapshot")
+        task = self.panel[snapshot.task_id]
+        board = read_board(snapshot.board)
+        return self._set(
+            task.id, board, turn=snapshot.turn, understood=snapshot.understood, truncated=snapshot.truncated
+        )
+
+    def _set(self, task_id: str, board: Board, *, turn: int, understood: bool, truncated: bool) -> tuple[str, Info]:
+        self._task_id, self._text, self._cells, self._player = task_id, board.text, list(board.text), board.player
+        self._missing = board.text.count(BOX)
+        self._offsets, self._shape = board.offsets, f"{board.shape[0]}x{board.shape[1]}\n"
+        self._turn, self._understood, self._truncated = turn, understood, truncated
+        self._over = truncated or self._missing == 0
+        return self._observation(), self._info(understood)
+
+    def _require_task(self) -> None:
+        if not self._task_id:
+            raise EnvironmentContractError("no task has been started", mend="call reset() first")
+
+
+def _texts(moves_per_turn: int) -> tuple[str, str]:
+    """Return the instruction and the answer to an action that is not understood."""
+    if moves_per_turn == 1:
+        form, example = "one move: up, down, left or right", ""
+    else:
+        form = f"up to {moves_per_turn} moves (up, down, left, right) joined by ||"
+        example = ", for example: up || left"
+    goal = f"Push every box onto a target ({_LEGEND})"
+    return f"{goal}. Answer with {form}{example}", f"Not understood. Answer with {form}"
+
+
+@lru_cache(maxsize=4096)
+def _first_board(xsb: str) -> Board:
+    return read_board(from_xsb(xsb))
+
+
+@lru_cache(maxsize=1024)
+def _understand(action: str, limit: int) -> tuple[str, ...] | None:
+    """Return an action's moves, None if it is anything but 1 to `limit` moves joined by ``||``."""
+    moves = tuple(part.strip(" \t\r\n").lower() for part in action.split("||"))
+    return moves if len(moves) <= limit and all(name in DIRECTIONS for name in moves) else None
+
+
+def _joined(moves: tuple[str, ...]) -> str | None:
+    return " || ".join(moves) or None
