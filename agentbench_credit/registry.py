@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import inspect
 import pkgutil
+import sys
 import threading
 import warnings
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from operator import attrgetter
 from types import ModuleType
 from typing import Generic, TypeVar, cast
 
@@ -42,12 +43,13 @@ class Registry(Generic[T]):
         self.kind, self.group = kind, group
         self._base, self._builtin = base, builtin
         self._entries: dict[str, T | str] = {}
+        self._origins: dict[str, str] = {}
         self._aliases: dict[str, str] = {}
         self._discovered = self._frozen = False
         self._lock = threading.RLock()
 
     def register(self, name: str, entry: T | str, *, aliases: tuple[str, ...] = ()) -> None:
-        """Add an entry.
+        """Add an entry; adding the same one again changes nothing.
 
         Args:
             name: The name it is asked for by.
@@ -57,21 +59,11 @@ class Registry(Generic[T]):
         Raises:
             RegistryError: The registry is frozen, a name is taken by another entry, or the object has a wrong type.
         """
+        caller = sys._getframe(1)
+        origin = entry if isinstance(entry, str) else f"{caller.f_code.co_filename}:{caller.f_lineno}"
         with self._lock:
             self._discover()
-            self._add(name, entry, aliases)
-
-    def _add(self, name: str, entry: T | str, aliases: tuple[str, ...] = ()) -> None:
-        if self._frozen:
-            raise RegistryError(f"the {self.kind} registry is frozen", where=name)
-        if not isinstance(entry, str):
-            self._check(name, entry)
-        for label in (name, *aliases):
-            taken = label in self._aliases or (label in self._entries and self._entries[label] != entry)
-            if taken:
-                raise RegistryError(f"the {self.kind} name is taken by {self.origin(label)}", where=label)
-        self._entries[name] = entry
-        self._aliases.update(dict.fromkeys(aliases, name))
+            self._add(name, entry, origin, aliases)
 
     def get(self, name: str) -> T:
         """Return the entry of a name or alias, importing it if needed.
@@ -83,20 +75,19 @@ class Registry(Generic[T]):
             The entry.
 
         Raises:
-            RegistryError: Unknown name (with the nearest known ones), or the plugin behind it cannot be imported.
+            RegistryError: Unknown name (with the nearest known ones), or the plugin behind it cannot be imported; it
+                stays registered, so that a later call tries again.
         """
         with self._lock:
-            self._discover()
-            label = self._aliases.get(name, name)
-            if label not in self._entries:
-                known = sorted(self._entries)
-                near = difflib.get_close_matches(name, [*known, *self._aliases], n=3)
-                hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known) or 'none'}"
-                raise RegistryError(f"unknown {self.kind}", where=name, mend=hint)
+            label = self._label(name)
             entry = self._entries[label]
-            if isinstance(entry, str):
-                entry = self._entries[label] = self._resolve(label, entry)
+        if not isinstance(entry, str):
             return entry
+        # Imported outside the lock: another thread may be importing the same module, which may register something.
+        loaded = self._load(label, entry)
+        with self._lock:
+            self._entries[label] = loaded
+        return loaded
 
     def names(self) -> list[str]:
         """Return all registered names, sorted, aliases left out."""
@@ -115,15 +106,19 @@ class Registry(Generic[T]):
         return loaded
 
     def origin(self, name: str) -> str:
-        """Return where an entry comes from: its file and line, or its import string while it is not loaded."""
-        entry = self._entries[self._aliases.get(name, name)]
-        if isinstance(entry, str):
-            return entry
-        target = inspect.unwrap(entry) if callable(entry) else type(entry)
-        try:
-            return f"{inspect.getsourcefile(target)}:{inspect.getsourcelines(target)[1]}"
-        except (TypeError, OSError):
-            return repr(entry)
+        """Return where an entry comes from: its import string, or file and line of the call that registered it.
+
+        Args:
+            name: A registered name or alias.
+
+        Returns:
+            ``"module:object"`` or ``"file:line"``.
+
+        Raises:
+            RegistryError: Unknown name.
+        """
+        with self._lock:
+            return self._origins[self._label(name)]
 
     def freeze(self) -> None:
         """Refuse any later registration."""
@@ -131,23 +126,53 @@ class Registry(Generic[T]):
             self._discover()
             self._frozen = True
 
+    def _add(self, name: str, entry: T | str, origin: str, aliases: tuple[str, ...] = ()) -> None:
+        if self._frozen:
+            raise RegistryError(f"the {self.kind} registry is frozen", where=name)
+        if not isinstance(entry, str):
+            self._check(name, entry)
+        known = name in self._entries and entry in (self._entries[name], self._origins[name])
+        for label in (name, *aliases):
+            own = known if label == name else self._aliases.get(label) == name
+            if not own and (label in self._entries or label in self._aliases):
+                raise RegistryError(f"the {self.kind} name is taken by {self.origin(label)}", where=label)
+        if not known:
+            self._entries[name], self._origins[name] = entry, origin
+        self._aliases.update(dict.fromkeys(aliases, name))
+
+    def _label(self, name: str) -> str:
+        """Return the name that a name or alias stands for."""
+        self._discover()
+        label = self._aliases.get(name, name)
+        if label not in self._entries:
+            known = sorted(self._entries)
+            near = difflib.get_close_matches(name.lower(), [*known, *self._aliases], n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known) or 'none'}"
+            raise RegistryError(f"unknown {self.kind}", where=name, mend=hint)
+        return label
+
     def _discover(self) -> None:
         if self._discovered:
             return
         self._discovered = True
-        for name, target in self._builtin().items():
-            self._add(name, target)
+        try:
+            for name, target in self._builtin().items():
+                self._add(name, target, target)
+        except BaseException:
+            self._discovered = False
+            raise
         for point in entry_points(group=self.group):
             try:
-                self._add(point.name, point.value)
+                self._add(point.name, point.value, point.value)
             except RegistryError as error:
-                warnings.warn(f"plugin ignored: {error}", stacklevel=4)
+                owner = point.dist.name if point.dist else "unknown package"
+                warnings.warn(f"plugin {point.value} of {owner} ignored: {error}", stacklevel=2)
 
-    def _resolve(self, name: str, target: str) -> T:
+    def _load(self, name: str, target: str) -> T:
         module_name, _, attribute = target.partition(":")
         try:
-            entry = getattr(importlib.import_module(module_name), attribute)
-        except Exception as error:  # a plugin may fail in any way; the user needs its name
+            entry = attrgetter(attribute)(importlib.import_module(module_name))
+        except (Exception, SystemExit) as error:  # a plugin may fail in any way; the user needs its name
             reason = f"{type(error).__name__}: {error}"
             raise RegistryError(f"{self.kind} {name!r} cannot be loaded from {target} ({reason})") from error
         self._check(name, entry)

@@ -1,0 +1,79 @@
+"""``python -m agentbench_credit.bench``: the speed of everything that has a ``bench`` module."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentbench_credit.command import parse, run_command
+
+SUFFIX = ".bench"
+"""Name of the modules that are looked for; each has a function ``bench() -> dict[str, float]``, measure by name."""
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """Measure the speed of credit methods and environments on this machine, and print the table."""
+
+    only: tuple[str, ...] = ()
+    """Parts to measure, such as `credit` or `envs.sokoban`; all by default."""
+
+
+def find_benches(paths: Sequence[str], prefix: str) -> dict[str, str]:
+    """Return the modules called ``bench`` in the folders of a package, importing none.
+
+    Args:
+        paths: The package's ``__path__``.
+        prefix: The package's name.
+
+    Returns:
+        Module names by the part that each measures, such as ``envs.sokoban``.
+    """
+    found: dict[str, str] = {}
+    for folder in pkgutil.iter_modules(paths):
+        if folder.ispkg:
+            inside = [str(Path(path) / folder.name) for path in paths]
+            if any(module.name == "bench" for module in pkgutil.iter_modules(inside)):
+                found[folder.name] = f"{prefix}.{folder.name}{SUFFIX}"
+            deeper = find_benches(inside, f"{prefix}.{folder.name}")
+            found |= {f"{folder.name}.{part}": module for part, module in deeper.items()}
+    return found
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command.
+
+    Args:
+        argv: Arguments, None for those of the process.
+
+    Raises:
+        ConfigError: ``--only`` names a part that has no benchmark.
+    """
+    config = parse(BenchConfig, argv)
+    from rich.console import Console
+    from rich.table import Table
+
+    import agentbench_credit
+    from agentbench_credit.errors import ConfigError
+
+    benches = find_benches(agentbench_credit.__path__, agentbench_credit.__name__)
+    for part in config.only:
+        if part not in benches:
+            raise ConfigError(f"no benchmark {part!r}", where="--only", mend=f"known: {', '.join(benches)}")
+    table = Table("part", "measure", title="speed on this machine")
+    table.add_column("value", justify="right")
+    console = Console()
+    for part, module in benches.items():
+        if config.only and part not in config.only:
+            continue
+        console.print(f"measuring {part} …", style="dim")
+        for measure, value in importlib.import_module(module).bench().items():
+            table.add_row(part, measure, f"{value:,.0f}" if value >= 1000 else f"{value:.3g}")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    run_command(main)
