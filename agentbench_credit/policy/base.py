@@ -53,7 +53,7 @@ class Request:
     prompt_ids: Ids
     """Token ids [P] of the prompt."""
     seed: int
-    """Seed of this response; the same prompt, seed and sampling give the same response whatever else is in the batch."""
+    """Seed of this response; with the same prompt and sampling it gives the same response in any batch."""
     env: AgentEnv
     """The environment that asks; only scripted policies look at it."""
     admissible_actions: tuple[str, ...] | None = None

