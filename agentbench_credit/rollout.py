@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from agentbench_credit.command import progress
 from agentbench_credit.env import AgentEnv, Info
@@ -111,7 +110,8 @@ class _Episode:
 
     def trajectory(self, policy_id: str, sampling: Sampling) -> Trajectory:
         """Return what happened."""
-        spec: Any = self.env.spec
+        spec = self.env.spec
+        assert spec is not None, "made by gymnasium.make"
         return Trajectory(
             env_id=spec.id,
             env_kwargs=dict(spec.kwargs),
@@ -215,7 +215,8 @@ def _begin(
     found = (episode.info["state_key"], start.task_id)
     expected = group_keys.setdefault(start.group_id, found)
     if expected != found:
-        what = f"group members start in different states: {expected[1]} and {start.task_id}, keys {expected[0]!r} and {found[0]!r}"
+        keys = f"{expected[1]} with key {expected[0]!r}, {found[1]} with key {found[0]!r}"
+        what = f"group members start in different states: {keys}"
         mend = "reset(options={'task': id}) must give one state, see check_env"
         raise EnvironmentContractError(what, where=f"group {start.group_id}", mend=mend)
     return episode
@@ -240,7 +241,9 @@ def _play_turn(policy: Policy, episodes: list[_Episode], sampling: Sampling) -> 
             episode.fail(error)
 
 
-def _generate(policy: Policy, requests: list[Request], sampling: Sampling) -> list[Response] | list[Response | Exception]:
+def _generate(
+    policy: Policy, requests: list[Request], sampling: Sampling
+) -> list[Response] | list[Response | Exception]:
     """Generate for all requests at once; if that fails, one by one, so that one bad request fails alone."""
     try:
         return policy.generate(requests, sampling)

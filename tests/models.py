@@ -17,7 +17,9 @@ def small_tokenizer() -> PreTrainedTokenizerFast:
     return train_tokenizer(TEXTS, 300)
 
 
-def small_model(architecture: str = "qwen3", *, seed: int = 0, vocab_size: int = 300) -> Qwen3ForCausalLM | LlamaForCausalLM:
+def small_model(
+    architecture: str = "qwen3", *, seed: int = 0, vocab_size: int = 300
+) -> Qwen3ForCausalLM | LlamaForCausalLM:
     """Return a model of two layers whose random weights are large enough to have opinions."""
     torch.manual_seed(seed)
     sizes = dict(vocab_size=vocab_size, hidden_size=32, intermediate_size=64, num_hidden_layers=2)

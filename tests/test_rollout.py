@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from models import small_tokenizer
 
 from agentbench_credit.errors import EnvironmentContractError
 from agentbench_credit.policy.base import Request, Response, Sampling
@@ -17,6 +17,7 @@ from agentbench_credit.policy.prompts import Prompter
 from agentbench_credit.policy.scripted import ScriptedPolicy
 from agentbench_credit.rollout import Start, rollout
 from agentbench_credit.trajectory import Trajectory
+from models import small_tokenizer
 
 TOKENIZER = small_tokenizer()
 
@@ -43,7 +44,7 @@ class CountDown:
             "turn": 0,
         }
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    def reset(self, *, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         assert options is not None
         self.resets += 1
         if options["task"] == "broken":
@@ -66,7 +67,12 @@ class CountDown:
 
 
 def play(
-    tasks: Sequence[str], script: Any = lambda request: "down", *, parallel: int = 3, groups: Sequence[str] | None = None, **kwargs: Any
+    tasks: Sequence[str],
+    script: Any = lambda _: "down",
+    *,
+    parallel: int = 3,
+    groups: Sequence[str] | None = None,
+    **kwargs: Any,
 ) -> tuple[list[Trajectory], list[CountDown], list[int]]:
     closed: list[CountDown] = []
     sizes: list[int] = []
@@ -82,8 +88,9 @@ def play(
     policy.max_length = kwargs.pop("max_length", policy.max_length)
     starts = [Start(task, (groups or tasks)[i], i) for i, task in enumerate(tasks)]
     prompter = Prompter(TOKENIZER, mode=kwargs.pop("mode", "turn"))
-    make = lambda: CountDown(closed, drifting)  # noqa: E731
-    return rollout(policy, make, starts, prompter=prompter, sampling=Sampling(), parallel=parallel, **kwargs), closed, sizes  # type: ignore[arg-type,return-value]
+    make: Any = lambda: CountDown(closed, drifting)  # noqa: E731
+    played = rollout(policy, make, starts, prompter=prompter, sampling=Sampling(), parallel=parallel, **kwargs)
+    return played, closed, sizes
 
 
 def test_every_start_is_played_in_order_and_finished_episodes_leave_the_batch() -> None:
@@ -108,7 +115,7 @@ def test_every_start_is_played_in_order_and_finished_episodes_leave_the_batch() 
 def test_conversations_extend_and_teachers_see_the_plan() -> None:
     trajectories, _, _ = play(["3"], mode="conversation", with_reference=True)
     turns = trajectories[0].turns
-    for earlier, later in zip(turns, turns[1:], strict=False):
+    for earlier, later in pairwise(turns):
         past = np.concatenate([earlier.prompt_ids, earlier.response_ids])
         np.testing.assert_array_equal(later.prompt_ids[: len(past)], past)
     shown = [TOKENIZER.decode(turn.teacher_prompt_ids) for turn in turns]
@@ -170,7 +177,7 @@ def test_invalid_actions_are_recorded_and_turn_seeds_differ() -> None:
 
 def test_finished_rollouts_are_reported_once() -> None:
     seen: list[int] = []
-    trajectories, _, _ = play(["2", "1", "1"], parallel=2, on_finished=lambda i, t: seen.append(i))
+    trajectories, _, _ = play(["2", "1", "1"], parallel=2, on_finished=lambda i, _: seen.append(i))
     assert sorted(seen) == [0, 1, 2]
     assert seen[0] == 1
     assert len(trajectories) == 3

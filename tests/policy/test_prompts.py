@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from models import small_tokenizer
 
 from agentbench_credit.errors import ConfigError, ModelError
 from agentbench_credit.policy.prompts import Prompter, parse_action
+from models import small_tokenizer
 
 DROPS_REASONING = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"

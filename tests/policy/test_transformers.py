@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from models import save_model, small_model, small_tokenizer
 
 from agentbench_credit.errors import ConfigError, ModelError
 from agentbench_credit.policy.base import Request, Response, Sampling
 from agentbench_credit.policy.transformers import TransformersPolicy, load_policy
+from models import save_model, small_model, small_tokenizer
 
 PROMPTS = ["Move the box", "#PXO_", "up || down || left || right || up", "Move the box", "√"]
 
@@ -109,7 +109,8 @@ def test_stops_at_the_end_of_turn_and_at_the_limit() -> None:
         assert len(answer.ids) == 8
         assert 2 not in answer.ids
     alone = [policy.generate([request], Sampling(max_new_tokens=8))[0] for request in asked]
-    assert all(np.array_equal(a.ids, b.ids) for a, b in zip(answers, alone, strict=True)), "leaving the batch changes nothing"
+    for answer, lone in zip(answers, alone, strict=True):
+        np.testing.assert_array_equal(answer.ids, lone.ids, "responses that leave the batch change nothing")
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "llama"])

@@ -1,0 +1,63 @@
+"""The report of an evaluation: one self-contained page with table, learning curves and episodes."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentbench_credit.cache import atomic_write_text
+from agentbench_credit.run_folder import TRAINING_LOG, evaluation_folder, training_folder
+
+if TYPE_CHECKING:
+    from agentbench_credit.trajectory import Trajectory
+
+EPISODES = 6
+"""Tasks whose episodes are shown, the first of the panel."""
+
+
+def write_report(out: Path, results: Sequence[dict[str, Any]]) -> Path:
+    """Write ``report.html``.
+
+    Args:
+        out: The run's folder, which holds what was trained and evaluated.
+        results: Results in the order of the table.
+
+    Returns:
+        The page's path.
+    """
+    from jinja2 import Environment, PackageLoader
+    from markupsafe import Markup
+
+    paths = {r["method"]: training_folder(out, r["method"], r["seed"]) / TRAINING_LOG for r in results}
+    logs = {method: path for method, path in paths.items() if path.exists()}
+    folders = [evaluation_folder(out, r["method"], r["seed"], r["benchmark"]) for r in results]
+    curves = ""
+    if logs and find_spec("matplotlib") is None:
+        warnings.warn("the report has no learning curves: pip install 'agentbench-credit[report]'", stacklevel=2)
+    elif logs:
+        from agentbench_credit.report.curves import learning_curves
+
+        curves = learning_curves(logs)
+    shown = [list(islice(_episodes(folder), EPISODES)) for folder in folders]
+    environment = Environment(loader=PackageLoader("agentbench_credit.report"), autoescape=True, trim_blocks=True)
+    page = environment.get_template("report.html.jinja").render(
+        results=results,
+        curves=Markup(curves),  # drawn by matplotlib, which escapes the methods' names
+        episodes=list(zip(*shown, strict=True)),
+        raw=json.dumps(results, indent=2, ensure_ascii=False),
+    )
+    path = out / "report.html"
+    atomic_write_text(path, page)
+    return path
+
+
+def _episodes(folder: Path) -> list[Trajectory]:
+    """Return a folder's trajectories by task, so that methods stand side by side."""
+    from agentbench_credit.trajectory_io import read_trajectories
+
+    return sorted(read_trajectories(folder / "trajectories.jsonl"), key=lambda trajectory: trajectory.task_id)

@@ -1,0 +1,54 @@
+"""A run's folder belongs to one configuration: the same command goes on, another one is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agentbench_credit.errors import ConfigError
+
+RUN_FILE = "run.json"
+"""The configuration that a folder belongs to."""
+TRAINING_LOG = "training.csv"
+"""A training's log: one row per update."""
+
+
+def claim(folder: Path, run: dict[str, Any], *, may_differ: tuple[str, ...] = ()) -> None:
+    """Make a folder this run's own, or check that it already is.
+
+    Args:
+        folder: Created if missing.
+        run: JSON-compatible configuration.
+        may_differ: Keys whose value may change from call to call; the new value is stored.
+
+    Raises:
+        ConfigError: The folder belongs to another configuration; the message names the keys.
+    """
+    from agentbench_credit.cache import atomic_write_text
+
+    path = folder / RUN_FILE
+    wanted = json.loads(json.dumps(run))
+    if path.exists():
+        try:
+            found = json.loads(path.read_text("utf-8"))
+        except ValueError as error:
+            raise ConfigError("not a run description", where=str(path), mend="remove the folder") from error
+        keys = sorted((wanted.keys() | found.keys()) - set(may_differ))
+        differing = [key for key in keys if found.get(key) != wanted.get(key)]
+        if differing:
+            changed = [f"{key}: {found.get(key)!r} there, {wanted.get(key)!r} asked" for key in differing]
+            mend = "give another --out, or remove the folder"
+            raise ConfigError(f"the folder holds another run ({'; '.join(changed)})", where=str(folder), mend=mend)
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic_write_text(path, json.dumps(wanted, indent=2, ensure_ascii=False) + "\n")
+
+
+def training_folder(out: Path, method: str, seed: int) -> Path:
+    """Return where a method's training stands below a run's folder."""
+    return out / "train" / f"{method}-seed{seed}"
+
+
+def evaluation_folder(out: Path, method: str, seed: int, benchmark: str) -> Path:
+    """Return where a method's evaluation stands below a run's folder."""
+    return out / "eval" / f"{method}-seed{seed}" / benchmark
