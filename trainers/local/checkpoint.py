@@ -1,0 +1,153 @@
+"""Checkpoints that are whole or do not exist: written aside, flushed to the disk, then renamed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from agentbench_credit.errors import TrainingError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from agentbench_credit.policy.transformers import TransformersPolicy
+
+FOLDER = "checkpoints"
+"""Where a run keeps them: ``update-000050`` and the like."""
+
+KEEP = 2
+"""Checkpoints that stay; older ones are removed."""
+
+STATE_FILE = "trainer.pt"
+"""What only the trainer needs: the optimiser's state and the number of updates done."""
+
+_NAME = re.compile(r"update-(\d{6,})")
+
+
+def newest_checkpoint(out: Path) -> Path | None:
+    """Return the checkpoint with the most updates of a run, None if there is none.
+
+    Args:
+        out: The run's folder.
+
+    Returns:
+        Its path; folders without `STATE_FILE` are incomplete and ignored.
+    """
+    found = _checkpoints(out / FOLDER)
+    return found[-1] if found else None
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """Return the complete checkpoints, in the order of their updates."""
+    if not folder.is_dir():
+        return []
+    names = {path: _NAME.fullmatch(path.name) for path in folder.iterdir() if (path / STATE_FILE).is_file()}
+    return [path for _, path in sorted((int(match[1]), path) for path, match in names.items() if match)]
+
+
+def save_checkpoint(out: Path, updates: int, policy: TransformersPolicy, optimizer: torch.optim.Optimizer) -> Path:
+    """Write a checkpoint that `load_policy` reads, and remove all but the last `KEEP`.
+
+    Args:
+        out: The run's folder.
+        updates: Updates done.
+        policy: The trained model and its tokenizer.
+        optimizer: Its optimiser.
+
+    Returns:
+        The new checkpoint.
+
+    Raises:
+        TrainingError: It cannot be written; earlier checkpoints are intact.
+    """
+    folder = out / FOLDER
+    target = folder / f"update-{updates:06d}"
+    temporary = folder / f".{target.name}.tmp"
+    try:
+        for left_over in folder.glob(".update-*.tmp"):
+            shutil.rmtree(left_over)
+        temporary.mkdir(parents=True)
+        _write(temporary, policy, {"updates": updates, "optimizer": optimizer.state_dict()})
+        if target.exists():  # incomplete, or it would have been resumed from
+            shutil.rmtree(target)
+        temporary.rename(target)
+        _flush(folder)
+        for path in _checkpoints(folder)[:-KEEP]:
+            shutil.rmtree(path)
+    except Exception as error:  # the file formats have exceptions of their own for a full disk
+        shutil.rmtree(temporary, ignore_errors=True)
+        mend = "make room or give another --out; earlier checkpoints are intact, the same command goes on from them"
+        what = f"the checkpoint cannot be written ({_reason(error)})"
+        raise TrainingError(what, where=str(target), mend=mend) from error
+    return target
+
+
+def _write(folder: Path, policy: TransformersPolicy, state: dict[str, Any]) -> None:
+    """Write all files of a checkpoint and flush them to the disk."""
+    with _no_progress_bars():
+        policy.model.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
+    torch.save(state, folder / STATE_FILE)
+    for path in (*folder.iterdir(), folder):
+        _flush(path)
+
+
+def _flush(path: Path) -> None:
+    """Make a file's or folder's content survive a power failure."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _reason(error: Exception) -> str:
+    """Return an exception's kind and the first line of its text."""
+    return f"{type(error).__name__}: {str(error).strip()}".split("\n")[0]
+
+
+def load_checkpoint(path: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> int:
+    """Load a checkpoint into a model and its optimiser.
+
+    Args:
+        path: The checkpoint.
+        model: A model of the same architecture and dtype.
+        optimizer: Its optimiser.
+
+    Returns:
+        Updates done.
+
+    Raises:
+        TrainingError: The checkpoint is damaged.
+    """
+    try:
+        with _no_progress_bars():
+            saved = type(model).from_pretrained(path, dtype=model.dtype)
+        model.load_state_dict(saved.state_dict())
+        state = torch.load(path / STATE_FILE, map_location=model.device, weights_only=True)
+        optimizer.load_state_dict(state["optimizer"])
+        return int(state["updates"])
+    except Exception as error:  # a damaged file fails in many ways inside the libraries
+        mend = "remove this folder; the same command then goes on from the checkpoint before it"
+        raise TrainingError(f"the checkpoint is damaged ({_reason(error)})", where=str(path), mend=mend) from error
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """Keep the library's own bars out of the trainer's."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
