@@ -224,7 +224,7 @@ def clone(
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
-            losses.append(float(loss))
+            losses.append(float(loss.detach()))
             bar.advance(text=f"loss {losses[-1]:.3f}")
     model.eval()
     return losses
@@ -257,6 +257,7 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
         Counts and the last losses.
     """
     from agentbench_credit.env import ENVIRONMENTS
+    from agentbench_credit.policy.transformers import no_progress_bars
 
     environment = ENVIRONMENTS.get(config.environment)
     shown, refusals = [], []
@@ -271,7 +272,8 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
     model = new_model(tokenizer, hidden_size=config.hidden_size, layers=config.layers, seed=config.seed)
     pairs = [encode(tokenizer, demonstration) for demonstration in shown]
     losses = clone(model, pairs, steps=config.steps, batch_size=config.batch_size, lr=config.lr, seed=config.seed)
-    model.save_pretrained(config.out)
+    with no_progress_bars():
+        model.save_pretrained(config.out)
     tokenizer.save_pretrained(config.out)
     tail = losses[-50:]
     return {

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache, GenerationConfig
+from transformers.utils import logging
 
 from agentbench_credit.errors import ModelError
 from agentbench_credit.policy.base import Request, Response, Sampling
@@ -20,6 +22,18 @@ if TYPE_CHECKING:
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16"]
+
+
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Keep the library's own progress bars out of ours while it loads or saves weights."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def load_policy(
@@ -45,7 +59,8 @@ def load_policy(
     try:
         config = AutoConfig.from_pretrained(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=getattr(torch, kind))
+        with no_progress_bars():
+            model = AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=getattr(torch, kind))
     except Exception as error:  # a broken folder fails in many ways inside the library
         reason = str(error).strip().split("\n")[0][:200]
         mend = "the folder needs config.json, *.safetensors and tokenizer files of one causal language model"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from agentbench_credit.errors import TrainingError
+from agentbench_credit.policy.transformers import no_progress_bars
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -91,7 +90,7 @@ def save_checkpoint(out: Path, updates: int, policy: TransformersPolicy, optimiz
 
 def _write(folder: Path, policy: TransformersPolicy, state: dict[str, Any]) -> None:
     """Write all files of a checkpoint and flush them to the disk."""
-    with _no_progress_bars():
+    with no_progress_bars():
         policy.model.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
     torch.save(state, folder / STATE_FILE)
@@ -128,7 +127,7 @@ def load_checkpoint(path: Path, model: PreTrainedModel, optimizer: torch.optim.O
         TrainingError: The checkpoint is damaged.
     """
     try:
-        with _no_progress_bars():
+        with no_progress_bars():
             saved = type(model).from_pretrained(path, dtype=model.dtype)
         model.load_state_dict(saved.state_dict())
         state = torch.load(path / STATE_FILE, map_location=model.device, weights_only=True)
@@ -137,17 +136,3 @@ def load_checkpoint(path: Path, model: PreTrainedModel, optimizer: torch.optim.O
     except Exception as error:  # a damaged file fails in many ways inside the libraries
         mend = "remove this folder; the same command then goes on from the checkpoint before it"
         raise TrainingError(f"the checkpoint is damaged ({_reason(error)})", where=str(path), mend=mend) from error
-
-
-@contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    """Keep the library's own bars out of the trainer's."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
