@@ -236,6 +236,7 @@ def _training(config: EvalConfig, method: str) -> TrainConfig:
         out=training_folder(config.out, method, config.seed),
         seed=config.seed,
         updates=config.updates,
+        success_reward=10.0,
         max_new_tokens=_max_new_tokens(config),
         device=config.device,
     )

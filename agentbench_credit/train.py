@@ -65,6 +65,9 @@ class TrainConfig:
     """A new prompt in each turn, or one growing conversation."""
     history: int = 0
     """Earlier turns shown in the prompts of mode turn."""
+    success_reward: float | None = None
+    """Reward of a success in place of the environment's rewards, 10 in the papers' ALFWorld and WebShop; None keeps
+    the environment's."""
     invalid_action_penalty: float = -0.1
     """Added to the reward of a turn whose action the environment refuses."""
     parallel: int = 128
@@ -152,6 +155,7 @@ def run_training(config: TrainConfig) -> Path:
         optimisation=optimisation,
         sampling=sampling,
         prompter=prompter,
+        success_reward=config.success_reward,
         invalid_action_penalty=config.invalid_action_penalty,
         parallel=config.parallel,
         checkpoint_every=config.checkpoint_every,

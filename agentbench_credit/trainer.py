@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,7 @@ from agentbench_credit.env import Panel
 from agentbench_credit.errors import ConfigError
 from agentbench_credit.registry import Registry, subpackages
 from agentbench_credit.rollout import Start
+from agentbench_credit.trajectory import Trajectory
 
 LossAggregation = Literal["token-mean", "sequence-mean", "constant"]
 
@@ -125,6 +126,32 @@ class TaskSchedule:
     def _seed(self, update: int, task: int, member: int) -> int:
         sequence = np.random.SeedSequence([self.seed, update, task, member])
         return int(sequence.generate_state(1, np.uint64)[0])
+
+
+def outcome_rewards(trajectories: Sequence[Trajectory], reward: float) -> list[Trajectory]:
+    """Replace the environment's rewards by one for the outcome, as the papers do in ALFWorld and WebShop (10 or 0).
+
+    Dense rewards have a trap: where a whole group fails, dividing by the group's standard deviation turns small
+    differences, such as a cost per step, into advantages as large as those of success.
+
+    Args:
+        trajectories: Rollouts.
+        reward: What the last turn of a success gets; every other turn gets 0.
+
+    Returns:
+        The same rollouts with these rewards; a missing reward stays missing.
+    """
+    return [
+        replace(
+            trajectory,
+            turns=tuple(
+                turn if turn.reward is None else replace(turn, reward=reward * (trajectory.success and turn is last))
+                for last in trajectory.turns[-1:]
+                for turn in trajectory.turns
+            ),
+        )
+        for trajectory in trajectories
+    ]
 
 
 @dataclass(frozen=True)

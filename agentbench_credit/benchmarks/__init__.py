@@ -24,7 +24,7 @@ class Benchmark:
     """Further constructor arguments of the environment."""
 
 
-SOKOBAN = Benchmark("sokoban", environment="sokoban", preset="ragen")
+SOKOBAN = Benchmark("sokoban", environment="sokoban", preset="embedded")
 
 BENCHMARKS: Registry[Benchmark] = Registry(
     "benchmark",

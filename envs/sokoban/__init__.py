@@ -16,6 +16,6 @@ ENVIRONMENT = Environment(
     name="sokoban",
     id="agentbench/Sokoban-v0",
     entry_point="agentbench_credit.envs.sokoban.env:SokobanEnv",
-    presets=("6x6-1box", "ragen", "8x8-2box"),
+    presets=("6x6-1box", "embedded", "ragen", "8x8-2box"),
     load_panel=load_panel,
 )

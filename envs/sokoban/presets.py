@@ -32,10 +32,13 @@ class Preset:
 
 
 # A level that one move solves is no test: random moves solve three quarters of those. RAGEN moves the player before the
-# level begins; with plans of six moves and more no level can be solved in one of its turns of five moves.
+# level begins; with plans of six moves and more no level of that preset can be solved in one turn of five moves.
 PRESETS = {
     "6x6-1box": Preset(
         "6x6-1box", rows=6, cols=6, boxes=1, turns=15, moves_per_turn=1, shortest_plan=2, longest_plan=15
+    ),
+    "embedded": Preset(
+        "6x6-1box", rows=6, cols=6, boxes=1, turns=5, moves_per_turn=5, shortest_plan=2, longest_plan=15
     ),
     "ragen": Preset(
         "ragen", rows=6, cols=6, boxes=1, turns=5, moves_per_turn=5, shortest_plan=6, longest_plan=15, walk=24

@@ -23,7 +23,7 @@ from agentbench_credit.policy.prompts import Prompter
 from agentbench_credit.policy.transformers import TransformersPolicy
 from agentbench_credit.rollout import Start, rollout
 from agentbench_credit.signals import check_model, compute_signals
-from agentbench_credit.trainer import Objective, Optimisation, TaskSchedule
+from agentbench_credit.trainer import Objective, Optimisation, TaskSchedule, outcome_rewards
 from agentbench_credit.trainers.local.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
 from agentbench_credit.trainers.local.log import TrainingLog
 from agentbench_credit.trainers.local.optimise import Optimiser
@@ -42,6 +42,7 @@ def train(
     optimisation: Optimisation,
     sampling: Sampling,
     prompter: Prompter,
+    success_reward: float | None = None,
     invalid_action_penalty: float = 0.0,
     parallel: int = 128,
     checkpoint_every: int = 10,
@@ -62,6 +63,7 @@ def train(
         optimisation: How.
         sampling: How rollouts are sampled: from the whole softmax, without top_p and top_k.
         prompter: Renders prompts.
+        success_reward: Reward of a success in place of the environment's rewards, see `outcome_rewards`; None keeps them.
         invalid_action_penalty: Added to the reward of a turn with an invalid action, 0 or negative.
         parallel: Episodes under way at once.
         checkpoint_every: Updates between checkpoints; the last update always has one.
@@ -92,6 +94,7 @@ def train(
         method=method,
         method_params=method_params,
         optimiser=optimiser,
+        success_reward=success_reward,
         invalid_action_penalty=invalid_action_penalty,
     )
     with TrainingLog(out, done) as log, progress(f"train {method.name}", updates - done) as bar:
@@ -114,6 +117,7 @@ def _update(
     method: CreditMethod,
     method_params: Mapping[str, Any],
     optimiser: Optimiser,
+    success_reward: float | None,
     invalid_action_penalty: float,
 ) -> dict[str, float]:
     """Do one update; returns its row of the log."""
@@ -121,6 +125,8 @@ def _update(
     reads_teacher = not {"teacher_logp", "kl"}.isdisjoint(method.signals)
     with clock("rollout"):
         trajectories = collect(starts, with_reference=reads_teacher, label=f"update {number}")
+    if success_reward is not None:
+        trajectories = outcome_rewards(trajectories, success_reward)
     turns = [turn for trajectory in trajectories for turn in trajectory.turns]
     if reads_teacher and turns and all(turn.teacher_prompt_ids is None for turn in turns):
         what = f"{method.name} compares with a teacher, but the environment gave no reference in update {number}"
