@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import small_tokenizer
 
 from agentbench_credit.env import ENVIRONMENTS, AgentEnv, Info, Panel
 from agentbench_credit.policy.base import Sampling
@@ -20,6 +19,7 @@ from agentbench_credit.policy.transformers import TransformersPolicy, load_polic
 from agentbench_credit.results import measure
 from agentbench_credit.rollout import Start, rollout
 from agentbench_credit.warmstart import clone, demonstrations, encode, new_model
+from models import small_tokenizer
 
 SOKOBAN = ENVIRONMENTS.get("sokoban")
 

@@ -63,7 +63,7 @@ def train(
         optimisation: How.
         sampling: How rollouts are sampled: from the whole softmax, without top_p and top_k.
         prompter: Renders prompts.
-        success_reward: Reward of a success in place of the environment's rewards, see `outcome_rewards`; None keeps them.
+        success_reward: Reward of a success in place of the environment's, see `outcome_rewards`; None keeps those.
         invalid_action_penalty: Added to the reward of a turn with an invalid action, 0 or negative.
         parallel: Episodes under way at once.
         checkpoint_every: Updates between checkpoints; the last update always has one.
