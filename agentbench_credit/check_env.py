@@ -197,6 +197,8 @@ def main(argv: list[str] | None = None) -> None:
     for finding in findings:
         print(finding)
     print(f"{environment.name} {preset}: breaches of the contract: {len(findings) or 'none'}")
+    if findings:
+        raise EnvironmentContractError("mend these first, then the panel is played", where=environment.name)
     report = validate(environment, preset, config.split, limit=config.limit)
     print(report)
     if findings or not report.ok:

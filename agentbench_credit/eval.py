@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agentbench_credit.benchmarks import Benchmark
     from agentbench_credit.env import Panel
     from agentbench_credit.policy.base import Sampling
-    from agentbench_credit.policy.prompts import Prompter
+    from agentbench_credit.policy.prompts import Prompter, PromptMode
     from agentbench_credit.policy.transformers import TransformersPolicy
     from agentbench_credit.rollout import Start
     from agentbench_credit.train import TrainConfig
@@ -67,6 +67,7 @@ def evaluate(
     seed: int,
     limit: int | None,
     sampling: Sampling,
+    prompting: tuple[PromptMode, int],
     parallel: int,
 ) -> dict[str, Any]:
     """Play a benchmark's tasks that the folder does not hold yet, and write ``result.json``.
@@ -79,6 +80,7 @@ def evaluate(
         seed: Seed of the sampling; a task's seed depends on it and the task only.
         limit: First tasks to play, None for all.
         sampling: How tokens are drawn.
+        prompting: Mode and history of the prompts.
         parallel: Episodes under way at once.
 
     Returns:
@@ -86,9 +88,11 @@ def evaluate(
 
     Raises:
         ConfigError: The folder holds another evaluation.
+        ModelError: Every rollout ended in an error.
     """
     from agentbench_credit.cache import atomic_write_text
     from agentbench_credit.env import ENVIRONMENTS
+    from agentbench_credit.errors import ModelError
     from agentbench_credit.policy.prompts import Prompter
     from agentbench_credit.results import RESULT_VERSION, measure, versions
     from agentbench_credit.rollout import rollout
@@ -97,15 +101,16 @@ def evaluate(
 
     environment = ENVIRONMENTS.get(benchmark.environment)
     panel = environment.load_panel(benchmark.preset, benchmark.split)
-    prompter = Prompter(policy.tokenizer)
+    prompter = Prompter(policy.tokenizer, *prompting)
     run = identity | _description(benchmark, panel, sampling, prompter, seed=seed, limit=limit)
-    claim(folder, run, may_differ=("checkpoint",))
+    claim(folder, run, may_differ=("checkpoint", "tasks"))
     with TrajectoryLog(folder / "trajectories.jsonl") as log:
-        done = {trajectory.task_id for trajectory in log.trajectories}
-        starts = [start for start in _starts(panel, seed, limit) if start.task_id not in done]
+        wanted = _starts(panel, seed, limit)
+        done = {trajectory.task_id: trajectory for trajectory in log.trajectories}
+        starts = [start for start in wanted if start.task_id not in done]
         fresh = rollout(
             policy,
-            lambda: environment.make(preset=benchmark.preset, split=benchmark.split, **benchmark.env_kwargs),
+            lambda: environment.make(preset=benchmark.preset, split=benchmark.split),
             starts,
             prompter=prompter,
             sampling=sampling,
@@ -113,7 +118,12 @@ def evaluate(
             on_finished=lambda _, trajectory: log.append(trajectory),
             label=f"evaluate {identity['method']} on {benchmark.name}",
         )
-        metrics = measure([*log.trajectories, *fresh])
+    done |= {trajectory.task_id: trajectory for trajectory in fresh}
+    played = [done[start.task_id] for start in wanted]
+    if all(trajectory.state == "error" for trajectory in played):
+        what = f"every rollout failed, the first with {played[0].error}"
+        raise ModelError(what, where=str(folder), mend="mend the cause and remove this folder")
+    metrics = measure(played)
     result = {"result_version": RESULT_VERSION, **run, "versions": versions(), "metrics": asdict(metrics)}
     atomic_write_text(folder / "result.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     return result
@@ -168,57 +178,73 @@ def run_evaluation(config: EvalConfig) -> list[dict[str, Any]]:
     from agentbench_credit.policy.models import model_folder
     from agentbench_credit.run_folder import evaluation_folder
 
-    if config.checkpoint is not None and len(config.method) != 1:
-        raise ConfigError("--checkpoint goes with one method", where="--method", mend="evaluate them one by one")
+    if config.checkpoint is not None and (len(config.method) != 1 or config.method == (BASE,)):
+        mend = "evaluate them one by one; the untrained model has no checkpoint"
+        raise ConfigError("--checkpoint goes with one trained method", where="--method", mend=mend)
+    counts = {"limit": config.limit, "parallel": config.parallel, "updates": config.updates}
+    for name, value in (counts | {"max_new_tokens": config.max_new_tokens, "seed": config.seed + 1}).items():
+        if value is not None and value < 1:
+            raise ConfigError("the number is too small", where=f"--{name.replace('_', '-')}")
     if not config.method or len(set(config.method)) < len(config.method):
         raise ConfigError("name each method once, and at least one", where="--method")
     methods = {name: None if name == BASE else METHODS.get(name) for name in config.method}
     model_folder(config.model)
     results = []
     for name, method in methods.items():
-        policy, trained = _load(config, name)
-        identity = {"method": name, "model": config.model, "reconstruction": bool(method and method.is_reconstruction)}
+        policy, trained, prompting = _load(config, name)
+        budget = 0 if name == BASE else config.updates
+        identity = {"method": name, "model": config.model, "budget": budget}
+        identity["reconstruction"] = bool(method and method.is_reconstruction)
         for benchmark in map(BENCHMARKS.get, SUITES[config.suite]):
             results.append(
                 evaluate(
                     policy,
                     benchmark,
-                    evaluation_folder(config.out, name, config.seed, benchmark.name),
+                    evaluation_folder(config.out, name, budget, config.seed, benchmark.name),
                     identity=identity | trained,
                     seed=config.seed,
                     limit=config.limit,
                     sampling=Sampling(temperature=config.temperature, max_new_tokens=_max_new_tokens(config)),
+                    prompting=prompting,
                     parallel=config.parallel,
                 )
             )
     return results
 
 
-def _load(config: EvalConfig, method: str) -> tuple[TransformersPolicy, dict[str, Any]]:
-    """Return a method's policy, training it first if it is `tiny` and has no checkpoint, and how it was trained."""
+def _load(config: EvalConfig, method: str) -> tuple[TransformersPolicy, dict[str, Any], tuple[PromptMode, int]]:
+    """Return a method's policy, how it was trained, and how it is prompted.
+
+    `tiny` is trained first if it has no checkpoint. A checkpoint is prompted as its training prompted it.
+    """
     from agentbench_credit.policy.models import TINY
     from agentbench_credit.policy.transformers import load_policy
+    from agentbench_credit.run_folder import read_run
     from agentbench_credit.train import run_training
 
-    checkpoint, updates = config.checkpoint, 0 if method == BASE else None
+    checkpoint = config.checkpoint
     if checkpoint is None and method != BASE:
         training = _training(config, method)
         checkpoint = run_training(training) if config.model == TINY else _trained(training)
-        updates = int(checkpoint.name.rpartition("-")[2])
     source = config.model if checkpoint is None else str(checkpoint)
     policy = load_policy(source, device=config.device, policy_id=f"{config.model}/{method}")
+    run = read_run(checkpoint.parent.parent) if checkpoint is not None else None
+    number = "0" if checkpoint is None else checkpoint.name.removeprefix("update-")
     trained = {
-        "checkpoint": str(checkpoint) if checkpoint else None,
-        "updates": updates,
+        "checkpoint": None if checkpoint is None else str(checkpoint),
+        "updates": int(number) if number.isdecimal() else None,
         "weights": policy.fingerprint(),
+        "dtype": str(policy.model.dtype),
     }
-    return policy, trained
+    return policy, trained, ("turn", 0) if run is None else (run["prompt_mode"], run["history"])
 
 
 def _max_new_tokens(config: EvalConfig) -> int:
     from agentbench_credit.policy.models import TINY
 
-    return config.max_new_tokens or (24 if config.model == TINY else 512)
+    if config.max_new_tokens is not None:
+        return config.max_new_tokens
+    return 24 if config.model == TINY else 512
 
 
 def _training(config: EvalConfig, method: str) -> TrainConfig:
@@ -233,7 +259,7 @@ def _training(config: EvalConfig, method: str) -> TrainConfig:
         model=config.model,
         env=benchmark.environment,
         preset=benchmark.preset,
-        out=training_folder(config.out, method, config.seed),
+        out=training_folder(config.out, method, config.updates, config.seed),
         seed=config.seed,
         updates=config.updates,
         success_reward=10.0,
@@ -243,17 +269,31 @@ def _training(config: EvalConfig, method: str) -> TrainConfig:
 
 
 def _trained(training: TrainConfig) -> Path:
-    """Return the newest checkpoint of a training that the user has to run."""
-    from agentbench_credit.errors import ModelError
+    """Return the last checkpoint of a training that the user has to run."""
+    from agentbench_credit.errors import ConfigError, ModelError
+    from agentbench_credit.run_folder import read_run
     from agentbench_credit.trainer import TRAINERS
 
     newest = TRAINERS.get(training.trainer).newest(training.out)
-    if newest is None:
-        options = ("method", "model", "env", "preset", "updates", "max_new_tokens", "seed", "out")
-        given = " ".join(f"--{name.replace('_', '-')} {shlex.quote(str(getattr(training, name)))}" for name in options)
-        mend = f"train it with `python -m agentbench_credit.train {given}`, or point to one with --checkpoint"
-        raise ModelError(f"no checkpoint of {training.method} on {training.model}", where=str(training.out), mend=mend)
+    command = f"python -m agentbench_credit.train {_options(training)}"
+    if newest is None or int(newest.name.rpartition("-")[2]) < training.updates:
+        found = "no checkpoint" if newest is None else f"only {newest.name}"
+        what = f"{found} of {training.method} on {training.model} after {training.updates} updates"
+        mend = f"train it with `{command}`, or point to one with --checkpoint"
+        raise ModelError(what, where=str(training.out), mend=mend)
+    run = read_run(training.out) or {}
+    for name in ("method", "model", "env", "preset", "seed"):
+        if run.get(name) != getattr(training, name):
+            what = f"the checkpoint's {name} is {run.get(name)!r}, {getattr(training, name)!r} is asked"
+            raise ConfigError(what, where=str(training.out), mend="give another --out or --checkpoint")
     return newest
+
+
+def _options(training: TrainConfig) -> str:
+    """Return the command-line options that differ from the defaults."""
+    pairs = [(field.name, getattr(training, field.name)) for field in fields(training)]
+    changed = [(name, value) for name, value in pairs if value != getattr(type(training)(), name) or name == "method"]
+    return " ".join(f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in changed)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -265,7 +305,8 @@ def main(argv: list[str] | None = None) -> None:
     from agentbench_credit.results import table
 
     results = run_evaluation(config)
-    Console(width=None if sys.stdout.isatty() else 130).print(table(results))
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(table(results, narrow=console.width < 115))
     print(f"report: {write_report(config.out, results)}")
 
 

@@ -18,6 +18,8 @@ from agentbench_credit.trajectory import Trajectory
 if TYPE_CHECKING:
     from rich.table import Table
 
+_DETAILS = ("turns", "tokens", "invalid %", "errors", "seconds")
+
 RESULT_VERSION = 1
 """Version of the result file's layout."""
 
@@ -113,23 +115,34 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     return results
 
 
-def table(results: Sequence[dict[str, Any]]) -> Table:
-    """Return the results as a table for the terminal, one row per method and benchmark."""
+def table(results: Sequence[dict[str, Any]], *, narrow: bool = False) -> Table:
+    """Return the results as a table for the terminal, one row per method and benchmark.
+
+    Args:
+        results: What to show.
+        narrow: Leave out cost and counts, for terminals of 80 columns.
+
+    Returns:
+        The table.
+    """
     from rich.table import Table
 
     shown = Table(title="success on held-out tasks, with 95 % Wilson intervals")
-    for column in ("benchmark", "method", "success %", "95 % interval", "tasks", "turns", "tokens"):
-        shown.add_column(column, justify="left" if column in ("benchmark", "method") else "right", no_wrap=True)
-    for column in ("invalid %", "errors", "updates", "seconds"):
+    for column in ("benchmark", "method"):
+        shown.add_column(column, no_wrap=True)
+    for column in ("success %", "95 % interval", "tasks", "updates", *(() if narrow else _DETAILS)):
         shown.add_column(column, justify="right", no_wrap=True)
     for result in results:
         m = Metrics(**result["metrics"])
-        interval = f"{100 * m.success_low:.1f} – {100 * m.success_high:.1f}"
         mark = " ¹" if result["reconstruction"] else ""
-        cells = [result["benchmark"], result["method"] + mark, f"{100 * m.success:.1f}"]
-        cells += [interval, str(m.tasks), f"{m.turns:.2f}", f"{m.tokens:.1f}", f"{100 * m.invalid_actions:.1f}"]
-        cells += [str(m.errors), str(result["updates"]), f"{m.seconds:.1f}"]
-        shown.add_row(*cells)
+        interval = f"{100 * m.success_low:.1f} – {100 * m.success_high:.1f}"
+        cells = [result["benchmark"], result["method"] + mark, f"{100 * m.success:.1f}", interval, str(m.tasks)]
+        details = [f"{m.turns:.2f}", f"{m.tokens:.1f}", f"{100 * m.invalid_actions:.1f}", str(m.errors)]
+        shown.add_row(
+            *cells,
+            "?" if result["updates"] is None else str(result["updates"]),
+            *([] if narrow else [*details, f"{m.seconds:.1f}"]),
+        )
     if any(result["reconstruction"] for result in results):
         shown.caption = "¹ a reconstruction: only the paper's abstract is public, the numbers inside are ours"
     return shown

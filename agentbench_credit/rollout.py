@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 from agentbench_credit.command import progress
 from agentbench_credit.env import AgentEnv, Info
-from agentbench_credit.errors import EnvironmentContractError
+from agentbench_credit.errors import EnvironmentContractError, ModelError
 from agentbench_credit.policy.base import Policy, Request, Response, Sampling
 from agentbench_credit.policy.prompts import Prompter, parse_action
 from agentbench_credit.trajectory import Ids, State, Trajectory, Turn
@@ -149,7 +149,7 @@ def rollout(
 
     Args:
         policy: Answers the prompts.
-        make_env: Builds one environment; called at most `parallel` times, each closed at the end.
+        make_env: Builds one environment; one for each place in the batch, and anew after a failure.
         starts: What to play.
         prompter: Renders the prompts, with the policy's tokenizer.
         sampling: How tokens are drawn.
@@ -163,6 +163,7 @@ def rollout(
 
     Raises:
         EnvironmentContractError: Members of a group start in different states.
+        ModelError: The policy's model is broken.
     """
     done: dict[int, Trajectory] = {}
     group_keys: dict[str, tuple[bytes, str]] = {}
@@ -186,6 +187,9 @@ def rollout(
                     if on_finished is not None:
                         on_finished(episode.index, trajectory)
                     bar.advance()
+                    if trajectory.error:  # an instance that has failed is not trusted again
+                        episode.env.close()
+                        envs[envs.index(episode.env)] = episode.env = make_env()
                     fresh = _begin(waiting, episode.env, prompter, with_reference, group_keys)
                     following += [] if fresh is None else [fresh]
                 episodes = following
@@ -247,6 +251,8 @@ def _generate(
     """Generate for all requests at once; if that fails, one by one, so that one bad request fails alone."""
     try:
         return policy.generate(requests, sampling)
+    except ModelError:  # nothing that another request could mend
+        raise
     except Exception as error:
         warnings.warn(f"generation of {len(requests)} responses failed ({error}); trying one by one", stacklevel=2)
     answers: list[Response | Exception] = []

@@ -23,32 +23,50 @@ def claim(folder: Path, run: dict[str, Any], *, may_differ: tuple[str, ...] = ()
         may_differ: Keys whose value may change from call to call; the new value is stored.
 
     Raises:
-        ConfigError: The folder belongs to another configuration; the message names the keys.
+        ConfigError: The folder belongs to another configuration, whose differing keys the message names, or it cannot
+            be written.
     """
     from agentbench_credit.cache import atomic_write_text
 
     path = folder / RUN_FILE
     wanted = json.loads(json.dumps(run))
-    if path.exists():
-        try:
-            found = json.loads(path.read_text("utf-8"))
-        except ValueError as error:
-            raise ConfigError("not a run description", where=str(path), mend="remove the folder") from error
+    found = read_run(folder)
+    if found is not None:
         keys = sorted((wanted.keys() | found.keys()) - set(may_differ))
         differing = [key for key in keys if found.get(key) != wanted.get(key)]
         if differing:
             changed = [f"{key}: {found.get(key)!r} there, {wanted.get(key)!r} asked" for key in differing]
             mend = "give another --out, or remove the folder"
             raise ConfigError(f"the folder holds another run ({'; '.join(changed)})", where=str(folder), mend=mend)
-    folder.mkdir(parents=True, exist_ok=True)
-    atomic_write_text(path, json.dumps(wanted, indent=2, ensure_ascii=False) + "\n")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_write_text(path, json.dumps(wanted, indent=2, ensure_ascii=False) + "\n")
+    except OSError as error:
+        mend = "give another --out that you may write to, or make room"
+        raise ConfigError(f"the folder cannot be written ({error.strerror})", where=str(folder), mend=mend) from error
 
 
-def training_folder(out: Path, method: str, seed: int) -> Path:
-    """Return where a method's training stands below a run's folder."""
-    return out / "train" / f"{method}-seed{seed}"
+def read_run(folder: Path) -> dict[str, Any] | None:
+    """Return the configuration that a folder belongs to, None if it belongs to none.
+
+    Raises:
+        ConfigError: The description is torn.
+    """
+    path = folder / RUN_FILE
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as error:
+        raise ConfigError("not a run description", where=str(path), mend="remove the folder") from error
+    return dict(found)
 
 
-def evaluation_folder(out: Path, method: str, seed: int, benchmark: str) -> Path:
-    """Return where a method's evaluation stands below a run's folder."""
-    return out / "eval" / f"{method}-seed{seed}" / benchmark
+def training_folder(out: Path, method: str, updates: int, seed: int) -> Path:
+    """Return where a method's training with a budget of updates stands below a run's folder."""
+    return out / "train" / f"{method}-{updates}updates-seed{seed}"
+
+
+def evaluation_folder(out: Path, method: str, updates: int, seed: int, benchmark: str) -> Path:
+    """Return where the evaluation of a method trained with a budget of updates stands below a run's folder."""
+    return out / "eval" / f"{method}-{updates}updates-seed{seed}" / benchmark

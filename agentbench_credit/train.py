@@ -212,30 +212,21 @@ def _learning_rate(model: PreTrainedModel) -> float:
 
 def _claim(out: Path, run: dict[str, Any], method: CreditMethod, params: dict[str, Any]) -> None:
     """Make the folder this run's own, or check that it is; it may get more updates if no schedule depends on them."""
-    from agentbench_credit.errors import ConfigError
     from agentbench_credit.run_folder import claim
 
     run = {name: value for name, value in run.items() if name != "out"}
     may_differ = ["checkpoint_every"]
-    try:
-        if _stored_updates(out) < run["updates"] and not _follows_schedule(method, params):
-            may_differ.append("updates")
-        claim(out, run, may_differ=tuple(may_differ))
-    except OSError as error:
-        mend = "give another --out that you may write to, or make room"
-        raise ConfigError(f"the folder cannot be written ({error.strerror})", where=str(out), mend=mend) from error
+    if _stored_updates(out) < run["updates"] and not _follows_schedule(method, params):
+        may_differ.append("updates")
+    claim(out, run, may_differ=tuple(may_differ))
 
 
 def _stored_updates(out: Path) -> int:
     """Return the updates that the folder's run was asked for; infinitely many where that cannot be told."""
-    import json
+    from agentbench_credit.run_folder import read_run
 
-    from agentbench_credit.run_folder import RUN_FILE
-
-    try:
-        return int(json.loads((out / RUN_FILE).read_text("utf-8"))["updates"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return sys.maxsize
+    run = read_run(out)
+    return sys.maxsize if run is None else int(run["updates"])
 
 
 def _follows_schedule(method: CreditMethod, params: dict[str, Any]) -> bool:

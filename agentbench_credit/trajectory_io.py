@@ -18,11 +18,11 @@ import fcntl
 import os
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
+from agentbench_credit.cache import atomic_file
 from agentbench_credit.errors import TrajectoryFileError
 from agentbench_credit.trajectory import SCHEMA_VERSION, Trajectory, Turn
 from agentbench_credit.trajectory_fields import (
@@ -57,7 +57,7 @@ def write_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> 
     """
     path = Path(path)
     parquet = _is_parquet(path)
-    with _atomic(path) as stream:
+    with atomic_file(path) as stream:
         if parquet:
             from agentbench_credit.trajectory_parquet import write_parquet
 
@@ -267,17 +267,3 @@ def _read_header(stream: BufferedReader, path: Path) -> int:
     found = header if isinstance(header, dict) else {}
     check_format(found.get("format"), found.get("schema_version"), f"{path}, line 1")
     return len(line)
-
-
-@contextmanager
-def _atomic(path: Path) -> Iterator[BinaryIO]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -10,12 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentbench_credit.command import parse, progress, run_command
-from agentbench_credit.policy.models import TINY_FOLDER
 
 if TYPE_CHECKING:
     import torch
@@ -38,8 +37,8 @@ _CHAT_TEMPLATE = (
 class WarmstartConfig:
     """Build the embedded policy from demonstrations: deterministic, minutes on two cores."""
 
-    out: Path = TINY_FOLDER
-    """Folder for weights and tokenizer; the default replaces the model that ships with the package."""
+    out: Path = Path("runs/tiny")
+    """Folder for weights and tokenizer."""
     environment: str = "sokoban"
     """Environment with an expert."""
     presets: tuple[str, ...] = ("embedded",)
@@ -255,8 +254,12 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
 
     Returns:
         Counts and the last losses.
+
+    Raises:
+        ConfigError: Nothing to learn from.
     """
     from agentbench_credit.env import ENVIRONMENTS
+    from agentbench_credit.errors import ConfigError
     from agentbench_credit.policy.transformers import no_progress_bars
 
     environment = ENVIRONMENTS.get(config.environment)
@@ -267,6 +270,10 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
         env.reset(options={"task": env.panel.tasks[0].id})
         refusals.append(env.step("")[0])
         env.close()
+    if not shown or config.steps < 1 or config.batch_size < 1:
+        what = f"{len(shown)} demonstrations, {config.steps} steps, batch size {config.batch_size}"
+        mend = "use at least 1 of each; demonstrations need an environment with an expert"
+        raise ConfigError(what, where=config.environment, mend=mend)
     corpus = [f"{d.instruction}\n{d.observation}\nReference: {d.reference}\n{d.action}" for d in shown[:5000]]
     tokenizer = train_tokenizer(["system\nuser\nassistant\n", *refusals, *corpus], config.vocab_size)
     model = new_model(tokenizer, hidden_size=config.hidden_size, layers=config.layers, seed=config.seed)
@@ -280,7 +287,6 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
         "demonstrations": len(shown),
         "parameters": sum(p.numel() for p in model.parameters()),
         "loss": sum(tail) / len(tail),
-        "config": asdict(config) | {"out": str(config.out)},
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentbench_credit.cache import atomic_write_bytes, atomic_write_text, cache_dir
+from agentbench_credit.cache import atomic_file, atomic_write_text, cache_dir
 
 
 def test_the_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -25,7 +25,9 @@ def test_the_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp
 def test_writing_makes_folders_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "file.txt"
     atomic_write_text(path, "first √\n")
-    atomic_write_bytes(path, "second √\n".encode())
+    with atomic_file(path) as stream:
+        stream.write("second √\n".encode())
+        assert path.read_bytes() == "first √\n".encode(), "the old content until the end"
     assert path.read_bytes() == "second √\n".encode()
     assert [entry.name for entry in path.parent.iterdir()] == ["file.txt"]
 

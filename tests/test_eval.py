@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 import time
@@ -15,10 +16,12 @@ import numpy as np
 import pytest
 
 from agentbench_credit.benchmarks import BENCHMARKS
+from agentbench_credit.command import parse
 from agentbench_credit.env import ENVIRONMENTS
 from agentbench_credit.errors import ConfigError, RegistryError
 from agentbench_credit.eval import EvalConfig, run_evaluation
 from agentbench_credit.run_folder import evaluation_folder
+from agentbench_credit.train import TrainConfig
 from agentbench_credit.trajectory_io import read_trajectories
 from models import save_model
 
@@ -38,7 +41,7 @@ def test_base_is_evaluated_and_everything_is_recorded(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "base" in done.stdout
     assert str(tmp_path / "report.html") in done.stdout.replace("\n", "")
-    folder = evaluation_folder(tmp_path, "base", 0, "sokoban")
+    folder = evaluation_folder(tmp_path, "base", 0, 0, "sokoban")
     result = json.loads((folder / "result.json").read_text())
     panel = ENVIRONMENTS.get("sokoban").load_panel(BENCHMARKS.get("sokoban").preset, "test")
     assert result["panel_sha256"] == panel.sha256
@@ -56,7 +59,7 @@ def test_the_same_seed_gives_the_same_result_and_another_seed_another(tmp_path: 
     def answers(out: Path, **changes: Any) -> list[list[str]]:
         config = EvalConfig(method=("base",), limit=12, out=out, **changes)
         run_evaluation(config)
-        found = read_trajectories(evaluation_folder(out, "base", config.seed, "sokoban") / "trajectories.jsonl")
+        found = read_trajectories(evaluation_folder(out, "base", 0, config.seed, "sokoban") / "trajectories.jsonl")
         return [[turn.response for turn in t.turns] for t in sorted(found, key=lambda t: t.task_id)]
 
     first = answers(tmp_path / "a")
@@ -68,7 +71,7 @@ def test_the_same_seed_gives_the_same_result_and_another_seed_another(tmp_path: 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_killed_at_a_random_moment_it_loses_and_repeats_nothing(tmp_path: Path, seed: int) -> None:
     arguments = ("--method", "base", "--limit", 40, "--parallel", 4, "--out", tmp_path)
-    log = evaluation_folder(tmp_path, "base", 0, "sokoban") / "trajectories.jsonl"
+    log = evaluation_folder(tmp_path, "base", 0, 0, "sokoban") / "trajectories.jsonl"
     rng = random.Random(seed)
     process = subprocess.Popen(command(*arguments), env=OFFLINE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wanted = rng.randint(2, 25)
@@ -104,7 +107,26 @@ def test_a_large_model_without_checkpoint_names_the_training_command(tmp_path: P
     done = run("--method", "grpo", "--model", folder, "--out", tmp_path / "out")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert f"agentbench_credit.train --method grpo --model {folder} --env sokoban --preset embedded" in done.stderr
+    command_line = done.stderr.split("`")[1]
+    training = parse(TrainConfig, shlex.split(command_line)[3:])
+    assert (training.method, training.model, training.preset) == ("grpo", str(folder), "embedded")
+    assert (training.success_reward, training.max_new_tokens, training.updates) == (10.0, 512, 60)
+
+
+def test_a_base_model_is_not_given_a_checkpoint_and_numbers_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no checkpoint"):
+        run_evaluation(EvalConfig(method=("base",), checkpoint=tmp_path, out=tmp_path))
+    for changes in ({"limit": 0}, {"parallel": 0}, {"seed": -1}, {"max_new_tokens": 0}, {"updates": 0}):
+        with pytest.raises(ConfigError, match="too small"):
+            run_evaluation(EvalConfig(method=("base",), out=tmp_path, **changes))
+
+
+def test_more_tasks_of_the_same_evaluation_go_on(tmp_path: Path) -> None:
+    few = run_evaluation(EvalConfig(method=("base",), limit=3, out=tmp_path))[0]
+    more = run_evaluation(EvalConfig(method=("base",), limit=6, out=tmp_path))[0]
+    assert (few["metrics"]["tasks"], more["metrics"]["tasks"]) == (3, 6)
+    again = run_evaluation(EvalConfig(method=("base",), limit=3, out=tmp_path))[0]
+    assert again["metrics"] == few["metrics"]
 
 
 def test_a_checkpoint_is_evaluated_under_its_method(tmp_path: Path) -> None:
@@ -123,7 +145,7 @@ def test_another_run_in_the_folder_and_wrong_names_are_refused(tmp_path: Path) -
         run_evaluation(EvalConfig(method=("gera",), out=tmp_path))
     with pytest.raises(ConfigError, match=r"once"):
         run_evaluation(EvalConfig(method=("base", "base"), out=tmp_path))
-    with pytest.raises(ConfigError, match=r"one method"):
+    with pytest.raises(ConfigError, match=r"one trained method"):
         run_evaluation(EvalConfig(method=("grpo", "gear"), checkpoint=tmp_path, out=tmp_path))
 
 
@@ -133,7 +155,7 @@ def test_a_method_without_checkpoint_is_trained_first_and_only_once(tmp_path: Pa
     assert result["updates"] == 1
     assert result["reconstruction"] is True
     checkpoint = Path(result["checkpoint"])
-    assert checkpoint.is_relative_to(tmp_path / "train" / "gear-seed0")
+    assert checkpoint.is_relative_to(tmp_path / "train" / "gear-1updates-seed0")
     before = {path: path.stat().st_mtime_ns for path in checkpoint.iterdir()}
     assert run_evaluation(config) == [result]
     assert {path: path.stat().st_mtime_ns for path in checkpoint.iterdir()} == before

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agentbench_credit.env import Panel, Task
 from agentbench_credit.errors import ConfigError
-from agentbench_credit.trainer import TRAINERS, Objective, Optimisation, TaskSchedule
+from agentbench_credit.trainer import TRAINERS, Objective, Optimisation, TaskSchedule, outcome_rewards
+from agentbench_credit.trajectory import Trajectory, Turn
 
 
 def panel_of(size: int) -> Panel:
@@ -80,3 +82,21 @@ def test_optimisations_out_of_range(wrong: dict[str, Any]) -> None:
 def test_the_local_trainer_is_registered() -> None:
     assert "local" in TRAINERS.names()
     assert TRAINERS.get("local").name == "local"
+
+
+def test_outcome_rewards_replace_the_environment_s_and_leave_missing_ones_missing() -> None:
+    won, lost = rollout_with([0.5, 0.5, -0.1], success=True), rollout_with([0.9, 0.9], success=False)
+    missing, empty = rollout_with([1.0, None], success=True), rollout_with([], success=False)
+    changed = outcome_rewards([won, lost, missing, empty], 10.0)
+    assert [[turn.reward for turn in t.turns] for t in changed] == [[0.0, 0.0, 10.0], [0.0, 0.0], [0.0, None], []]
+    assert [turn.reward for turn in won.turns] == [0.5, 0.5, -0.1], "the rollouts themselves are as they were"
+    assert [turn.state_key for turn in changed[0].turns] == [turn.state_key for turn in won.turns]
+
+
+def rollout_with(rewards: list[float | None], *, success: bool) -> Trajectory:
+    ids = np.arange(2, dtype=np.int32)
+    turns = tuple(
+        Turn("o", bytes([t]), None, ids, ids, np.zeros(2, np.float32), "stop", "a", "a", True, reward)
+        for t, reward in enumerate(rewards)
+    )
+    return Trajectory("e", {}, "t", "t", 0, "p", {}, turns, b"", "ended", success)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from agentbench_credit.registry import Registry
 
@@ -20,8 +19,6 @@ class Benchmark:
     """The environment's preset."""
     split: str = "test"
     """Split of the panel."""
-    env_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Further constructor arguments of the environment."""
 
 
 SOKOBAN = Benchmark("sokoban", environment="sokoban", preset="embedded")

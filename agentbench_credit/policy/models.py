@@ -60,9 +60,12 @@ def _from_hub(name: str, hub_id: str) -> Path:
 
     patterns = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=patterns, local_files_only=True))
-    except Exception:  # not in the cache, the hub is next
-        print(f"{name} is not in the local cache; fetching {hub_id} from the Hugging Face hub", flush=True)
+        cached = Path(snapshot_download(hub_id, allow_patterns=patterns, local_files_only=True))
+        if any(cached.glob("*.safetensors")) and any(cached.glob("tokenizer*")):
+            return cached
+    except OSError:  # not in the cache, the hub is next
+        pass
+    print(f"{name} is not whole in the local cache; fetching {hub_id} from the Hugging Face hub", flush=True)
     try:
         return Path(snapshot_download(hub_id, allow_patterns=patterns))
     except Exception as error:

@@ -24,6 +24,8 @@ _ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 def parse_action(response: str) -> str:
     """Return the action in a response: the last ``<action>…</action>`` after any reasoning, else all of the text.
 
+    Reasoning that was cut before its end holds no action.
+
     Args:
         response: The decoded response without special tokens.
 
@@ -31,6 +33,8 @@ def parse_action(response: str) -> str:
         The action, stripped of surrounding white space; it may be empty.
     """
     answer = response.rpartition("</think>")[2]
+    if "<think>" in answer:
+        return ""
     tagged = _ACTION.findall(answer)
     return str(tagged[-1] if tagged else answer).strip()
 
@@ -62,7 +66,9 @@ class Prompter:
         if history < 0 or (mode == "conversation" and history):
             raise ConfigError(f"history is {history} in mode {mode}", mend="use history >= 0 with mode turn only")
         self.tokenizer, self.mode, self.history = tokenizer, mode, history
-        self._special = re.compile("|".join(map(re.escape, tokenizer.all_special_tokens)) or r"(?!)")
+        added = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+        special = {*tokenizer.all_special_tokens, *added}
+        self._special = re.compile("|".join(map(re.escape, sorted(special))) or r"(?!)")
 
     def first(self, instruction: str, observation: str, *, reference: str | None = None) -> Ids:
         """Return the ids [P] of a prompt without earlier turns.

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -60,13 +60,20 @@ def load_policy(
         config = AutoConfig.from_pretrained(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         with no_progress_bars():
-            model = AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=getattr(torch, kind))
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                folder, config=config, dtype=getattr(torch, kind), output_loading_info=True
+            )
+        model, report = loaded
+        torch.nn.Module.to(model, place).eval()  # the library's own `to` has a wrong signature
     except Exception as error:  # a broken folder fails in many ways inside the library
         reason = str(error).strip().split("\n")[0][:200]
         mend = "the folder needs config.json, *.safetensors and tokenizer files of one causal language model"
         what = f"cannot be loaded ({type(error).__name__}: {reason})"
         raise ModelError(what, where=str(folder), mend=mend) from error
-    torch.nn.Module.to(model, place).eval()  # the library's own `to` has a wrong signature
+    missing = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])})
+    if missing:
+        what = f"{len(missing)} weights are missing or have another shape, such as {missing[0]}"
+        raise ModelError(what, where=str(folder), mend="they would be random numbers; get the whole checkpoint")
     return TransformersPolicy(model, tokenizer, policy_id or name)
 
 
@@ -217,12 +224,12 @@ def _draw(logits: torch.Tensor, uniform: torch.Tensor, sampling: Sampling) -> tu
 
 
 def _restrict(logp: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """Keep the top_k and top_p tokens of each row [B, V] and renormalise."""
+    """Keep the top_k tokens of each row [B, V], then the top_p of those, and renormalise."""
     ordered, order = logp.sort(-1, descending=True)
-    before = ordered.exp().cumsum(-1) - ordered.exp()
-    dropped = before >= sampling.top_p
-    dropped[:, 0] = False
     if sampling.top_k:
-        dropped[:, sampling.top_k :] = True
+        ordered[:, sampling.top_k :] = -torch.inf
+    probs = ordered.softmax(-1)
+    dropped = (probs.cumsum(-1) - probs >= sampling.top_p) | (probs == 0)
+    dropped[:, 0] = False
     hidden = torch.zeros_like(dropped).scatter(1, order, dropped)
     return torch.log_softmax(logp.masked_fill(hidden, -torch.inf), dim=-1)

@@ -33,9 +33,9 @@ def write_report(out: Path, results: Sequence[dict[str, Any]]) -> Path:
     from jinja2 import Environment, PackageLoader
     from markupsafe import Markup
 
-    paths = {r["method"]: training_folder(out, r["method"], r["seed"]) / TRAINING_LOG for r in results}
-    logs = {method: path for method, path in paths.items() if path.exists()}
-    folders = [evaluation_folder(out, r["method"], r["seed"], r["benchmark"]) for r in results]
+    paths = {r["method"]: training_folder(out, r["method"], r["budget"], r["seed"]) / TRAINING_LOG for r in results}
+    logs = {method: path for method, path in paths.items() if path.exists() and path.stat().st_size > 1}
+    folders = [evaluation_folder(out, r["method"], r["budget"], r["seed"], r["benchmark"]) for r in results]
     curves = ""
     if logs and find_spec("matplotlib") is None:
         warnings.warn("the report has no learning curves: pip install 'agentbench-credit[report]'", stacklevel=2)

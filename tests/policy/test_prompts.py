@@ -34,7 +34,7 @@ def ids(tokenizer, text: str) -> np.ndarray:  # type: ignore[no-untyped-def]
         ("<think>a</think>b</think>left", "left"),
         ("<action>up</action> or <action> down </action>", "down"),
         ("<think><action>up</action></think><action>left</action>", "left"),
-        ("<think>endless", "<think>endless"),
+        ("<think>endless <action>up</action>", ""),
         ("", ""),
         ("<action></action>", ""),
         ("<action>a\nb</action>", "a\nb"),

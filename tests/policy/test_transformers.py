@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from agentbench_credit.errors import ConfigError, ModelError
 from agentbench_credit.policy.base import Request, Response, Sampling
@@ -80,12 +81,15 @@ def test_first_tokens_follow_the_softmax(policy: TransformersPolicy) -> None:
 
 
 def test_top_p_and_top_k_normalise_over_the_survivors(policy: TransformersPolicy) -> None:
-    for sampling in (Sampling(top_k=3, max_new_tokens=6), Sampling(top_p=0.5, max_new_tokens=6)):
+    tight = Sampling(top_k=2, top_p=0.5, max_new_tokens=6)
+    for sampling in (Sampling(top_k=3, max_new_tokens=6), Sampling(top_p=0.5, max_new_tokens=6), tight):
         for request, answer in zip(requests(policy), policy.generate(requests(policy), sampling), strict=True):
             probs = torch.softmax(plain_logits(policy, request, answer), -1).numpy()
             for row, token, logprob in zip(probs, answer.ids, answer.logprobs, strict=True):
                 order = np.argsort(-row)
-                kept = 3 if sampling.top_k else int(np.searchsorted(np.cumsum(row[order]), 0.5)) + 1
+                survivors = row[order][: sampling.top_k or None]
+                mass = np.cumsum(survivors) / survivors.sum()
+                kept = int(np.searchsorted(mass, sampling.top_p)) + 1 if sampling.top_p < 1 else len(survivors)
                 assert token in order[:kept]
                 assert logprob == pytest.approx(np.log(row[token] / row[order[:kept]].sum()), abs=1e-4)
 
@@ -134,6 +138,15 @@ def test_a_broken_folder_is_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
     (folder / "config.json").write_text("{")
     with pytest.raises(ModelError, match=r"cannot be loaded"):
+        load_policy(str(folder))
+
+
+def test_weights_that_are_missing_are_not_made_up(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"1 weights are missing.*up_proj"):
         load_policy(str(folder))
 
 
