@@ -111,7 +111,9 @@ class _Episode:
     def trajectory(self, policy_id: str, sampling: Sampling) -> Trajectory:
         """Return what happened."""
         spec = self.env.spec
-        assert spec is not None, "made by gymnasium.make"
+        if spec is None:
+            mend = "build it with Environment.make or gymnasium.make, which record how"
+            raise EnvironmentContractError("the environment has no spec", where=type(self.env).__name__, mend=mend)
         return Trajectory(
             env_id=spec.id,
             env_kwargs=dict(spec.kwargs),
@@ -162,7 +164,7 @@ def rollout(
         One trajectory per start, in the order of the starts.
 
     Raises:
-        EnvironmentContractError: Members of a group start in different states.
+        EnvironmentContractError: Members of a group start in different states, or an environment has no spec.
         ModelError: The policy's model is broken.
     """
     done: dict[int, Trajectory] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium
@@ -26,7 +27,7 @@ from agentbench_credit.envs.sokoban.board import (
     move,
     read_board,
 )
-from agentbench_credit.envs.sokoban.panels import load_panel
+from agentbench_credit.envs.sokoban.panels import load_panel, panel_from_xsb
 from agentbench_credit.envs.sokoban.presets import find_preset
 from agentbench_credit.envs.sokoban.solver import solve
 from agentbench_credit.envs.sokoban.xsb import from_xsb
@@ -72,7 +73,9 @@ class SokobanEnv(gymnasium.Env[str, str]):
         preset: Names panel, turn limit and moves a turn; see `presets.PRESETS`.
         split: Split of the preset's panel.
         state_key: ``"full"`` or ``"observation"``; both give the board with its shape, which is the whole state.
-        panel: Tasks to play instead of the preset's, such as `panels.panel_from_xsb` makes.
+        panel: Tasks to play instead of the preset's.
+        levels: Path of an XSB file whose levels are played instead of the preset's; unlike a panel it can be stored in
+            a trajectory.
         max_turns: Turn limit instead of the preset's.
         render_mode: ``"ansi"`` or None.
 
@@ -88,6 +91,7 @@ class SokobanEnv(gymnasium.Env[str, str]):
         split: str = "train",
         state_key: Literal["full", "observation"] = "full",
         panel: Panel | None = None,
+        levels: str | None = None,
         max_turns: int | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -98,7 +102,9 @@ class SokobanEnv(gymnasium.Env[str, str]):
             raise EnvironmentContractError(f"no render mode {render_mode!r}", mend="known: ansi")
         if max_turns is not None and max_turns < 1:
             raise EnvironmentContractError(f"max_turns is {max_turns}", mend="give at least 1")
-        self.panel = load_panel(preset, split) if panel is None else panel
+        if panel is None:
+            panel = load_panel(preset, split) if levels is None else panel_from_xsb(Path(levels), split)
+        self.panel = panel
         self.max_turns = settings.turns if max_turns is None else max_turns
         self.render_mode = render_mode
         self.observation_space = spaces.Text(MAX_CELLS + LONGEST_ACTION, charset=_PRINTABLE + SYMBOLS + "\n")

@@ -9,11 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentbench_credit.env import ENVIRONMENTS
 from agentbench_credit.envs.sokoban.env import SokobanEnv
 from agentbench_credit.envs.sokoban.generate import generate
 from agentbench_credit.envs.sokoban.panels import panel_from_xsb
 from agentbench_credit.envs.sokoban.xsb import from_xsb, read_xsb, to_xsb
 from agentbench_credit.errors import EnvironmentContractError
+from agentbench_credit.policy.base import Sampling
+from agentbench_credit.policy.prompts import Prompter
+from agentbench_credit.policy.scripted import ScriptedPolicy
+from agentbench_credit.rollout import Start, rollout
+from agentbench_credit.trajectory_io import read_trajectories, write_trajectories
+from models import small_tokenizer
 
 XSB = "  ####\n###  #\n#@$ .#\n# *  #\n######"
 BOARD = "__####\n###__#\n#PX_O#\n#_√__#\n######"
@@ -108,3 +115,19 @@ def test_any_xsb_file_can_be_played(tmp_path: Path) -> None:
 def test_a_level_that_is_solved_from_the_start_is_no_task(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentContractError, match=r"solved\.xsb line 2: the level is solved"):
         panel_from_xsb(write(tmp_path, "; done\n#####\n#@*##\n#####\n", "solved.xsb"))
+
+
+def test_a_level_file_is_played_and_its_trajectory_stored(tmp_path: Path) -> None:
+    levels = write(tmp_path, "#####\n#@$.#\n#####\n", "mine.xsb")
+    environment = ENVIRONMENTS.get("sokoban")
+    policy = ScriptedPolicy(lambda _: "right", small_tokenizer(), "scripted")
+    (played,) = rollout(
+        policy,
+        lambda: environment.make(levels=str(levels), max_turns=3),
+        [Start("mine-0001", "g", 0)],
+        prompter=Prompter(policy.tokenizer),
+        sampling=Sampling(),
+    )
+    assert played.success
+    write_trajectories(tmp_path / "played.jsonl", [played])
+    assert read_trajectories(tmp_path / "played.jsonl")[0].env_kwargs == {"levels": str(levels), "max_turns": 3}

@@ -1,0 +1,20 @@
+"""The README's examples are code that runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_the_examples_run_one_after_the_other() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    assert len(blocks) == 3
+    check = "assert METHODS.get('last_turn')(batch).values[1] == METHODS.get('grpo')(batch).values[0]"
+    code = "\n".join([*blocks, check, "assert observation.count('#') > 10"])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[ 0.7071")
