@@ -586,6 +586,16 @@ def test_command_on_a_broken_environment_that_is_not_registered(capsys: pytest.C
     assert "expert solves 3 of 3 tasks" in out
 
 
+class Unbuildable(UsesRandom):
+    def __init__(self, **_: object) -> None:
+        raise RuntimeError("no engine")
+
+
+def test_a_constructor_that_raises_is_one_line_and_no_traceback() -> None:
+    with pytest.raises(EnvironmentContractError, match=r"cannot be built \(RuntimeError: no engine\)"):
+        validate(entry(Unbuildable), "line", "train")
+
+
 def test_command_exits_with_2_on_an_unknown_environment() -> None:
     command = [sys.executable, "-m", "agentbench_credit.check_env", "nothing"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

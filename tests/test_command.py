@@ -171,6 +171,8 @@ def test_interrupting_says_how_to_go_on_and_exits_with_130(folder: Path) -> None
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell starts its background jobs with Ctrl-C ignored, and they pass that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
