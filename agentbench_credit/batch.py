@@ -24,9 +24,14 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 Level = Literal["trajectory", "turn", "token"]
 """What one entry of an array belongs to."""
+Truncation = Literal["terminal", "bootstrap"]
+"""Value after a turn limit: 0 as after any end, or that of the state in which the rollout was cut."""
 
 TERMINAL = -1
-"""`CreditBatch.next_state` of every rollout's last turn."""
+"""The state after a rollout's last turn, which has value 0."""
+
+SIGNAL_LEVELS: Mapping[str, Level] = {"values": "turn", "rollout_values": "turn", "final_values": "trajectory"}
+"""What one entry of a signal belongs to; signals that are not named here belong to tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +46,7 @@ class CreditBatch:
         included: Whether a trajectory has a valid reward [N]; the others get advantage 0 and enter no statistic.
         success: Whether a trajectory solved its task [N].
         truncated: Whether a trajectory was cut by the turn limit [N].
+        final_state: State that each trajectory ended in [N], `TERMINAL` where its group never acted in that state.
         turn_offsets: Turns of trajectory i are ``turn_offsets[i]:turn_offsets[i + 1]`` [N + 1].
         token_offsets: Tokens of turn t are ``token_offsets[t]:token_offsets[t + 1]`` [T + 1].
         state: State of each turn [T], integers below T; equal integers are equal state keys in the same group, so no
@@ -51,7 +57,7 @@ class CreditBatch:
         penalty_in_reward: Whether `reward` holds the penalty; if not, it is added to the turn's advantage at the end.
         logp: Behaviour log-probability of each token [K], in nats.
         labels: A name for each trajectory, for error messages [N].
-        signals: Token arrays [K] that methods ask for: ``entropy``, ``teacher_logp``, ``kl``.
+        signals: Arrays that methods ask for, see `SignalName`; of tokens [K] unless `SIGNAL_LEVELS` says otherwise.
         progress: Share of the training budget already spent, 0 to 1, for methods with a schedule.
     """
 
@@ -59,6 +65,7 @@ class CreditBatch:
     included: Bools
     success: Bools
     truncated: Bools
+    final_state: Ints
     turn_offsets: Ints
     token_offsets: Ints
     state: Ints
@@ -86,7 +93,7 @@ class CreditBatch:
         self._check_numbers("penalty", self.penalty, "turn")
         self._check_numbers("logp", self.logp, "token")
         for name, values in self.signals.items():
-            self._check_numbers(f"signal {name}", values, "token")
+            self._check_numbers(f"signal {name}", values, SIGNAL_LEVELS.get(name, "token"))
         empty = np.flatnonzero(self.included & (self.turn_counts == 0))
         if empty.size:
             raise CreditInputError("included, but without a turn", where=self.place("trajectory", int(empty[0])))
@@ -107,6 +114,12 @@ class CreditBatch:
         group_of_state = np.zeros(turns, dtype=np.int64)
         group_of_state[self.state] = group_of_turn
         if (group_of_state[self.state] != group_of_turn).any():
+            raise CreditInputError("a state occurs in two groups", where="CreditBatch")
+        _check_array("final_state", self.final_state, n, np.int64)
+        if n and (self.final_state.min() < TERMINAL or self.final_state.max() >= self.n_states):
+            raise CreditInputError("final_state holds integers that are no state", where="CreditBatch")
+        known = self.final_state != TERMINAL
+        if (group_of_state[self.final_state[known]] != self.group[known]).any():
             raise CreditInputError("a state occurs in two groups", where="CreditBatch")
 
     def _check_numbers(self, name: str, values: Floats, level: Level) -> None:
@@ -188,7 +201,29 @@ class CreditBatch:
     def next_state(self) -> Ints:
         """State after each turn [T], `TERMINAL` after a rollout's last."""
         following = np.append(self.state, TERMINAL)[1:]
-        following[self.turn_offsets[1:][self.turn_counts > 0] - 1] = TERMINAL
+        following[self.last_turns] = TERMINAL
+        return following
+
+    @cached_property
+    def last_turns(self) -> Ints:
+        """Index of the last turn of every trajectory that has one, in the order of trajectories."""
+        return self.turn_offsets[1:][self.turn_counts > 0] - 1
+
+    def successors(self, truncation: Truncation) -> Ints:
+        """Return the state after each turn [T] whose value counts there.
+
+        Args:
+            truncation: ``"terminal"`` is `next_state`; ``"bootstrap"`` gives the last turn of a truncated rollout its
+                `final_state`, which stays `TERMINAL` where the group never acted in it.
+
+        Returns:
+            The states.
+        """
+        if truncation == "terminal":
+            return self.next_state
+        following = self.next_state.copy()
+        cut = self.truncated & (self.turn_counts > 0)
+        following[self.turn_offsets[1:][cut] - 1] = self.final_state[cut]
         return following
 
     @cached_property
@@ -241,7 +276,7 @@ class CreditBatch:
         Args:
             trajectories: Rollouts; one in state ``error``, without turns, or with a missing reward (None, NaN) is
                 excluded.
-            signals: Token arrays [K] in the order of trajectories, turns, tokens.
+            signals: Arrays by name, in the order of trajectories, turns, tokens.
             invalid_action_penalty: What a turn with an invalid action costs, as a negative number.
             penalty_in_reward: True adds it to the turn's reward; False to the turn's advantage, after discounting and
                 normalisation, so that it stays local.
@@ -269,14 +304,18 @@ class CreditBatch:
                 if len(turn.logprobs) != len(turn.response_ids):
                     what = f"{len(turn.logprobs)} log-probabilities for {len(turn.response_ids)} response tokens"
                     raise CreditInputError(what, where=f"rollout {label}, turn {t}")
+        states: dict[Hashable, int] = {}
+        state = _codes(((t.group_id, turn.state_key) for t in trajectories for turn in t.turns), states)
+        final = [states.get((t.group_id, t.final_state_key), TERMINAL) for t in trajectories]
         return cls(
             group=_codes(trajectory.group_id for trajectory in trajectories),
             included=included,
             success=np.array([trajectory.success for trajectory in trajectories], dtype=bool),
             truncated=np.array([trajectory.state == "truncated" for trajectory in trajectories], dtype=bool),
+            final_state=np.array(final, dtype=np.int64),
             turn_offsets=turn_offsets,
             token_offsets=_offsets([len(turn.response_ids) for turn in turns]),
-            state=_codes((t.group_id, turn.state_key) for t in trajectories for turn in t.turns),
+            state=state,
             action=_codes(turn.action for turn in turns),
             reward=reward + penalty if penalty_in_reward else reward,
             penalty=penalty,
@@ -293,7 +332,9 @@ class CreditBatch:
         rewards: Sequence[Sequence[Sequence[float | None]]],
         *,
         states: Sequence[Sequence[Sequence[Hashable]]] | None = None,
+        actions: Sequence[Sequence[Sequence[Hashable]]] | None = None,
         tokens_per_turn: int = 1,
+        logp: ArrayLike | None = None,
         signals: Mapping[str, ArrayLike] | None = None,
     ) -> CreditBatch:
         """Build a batch from rewards alone, for tests, worked examples and tabular worlds.
@@ -304,37 +345,45 @@ class CreditBatch:
             rewards: ``rewards[g][i][t]`` is the reward of turn t of rollout i of group g; None or NaN excludes the
                 rollout.
             states: State keys in the same nesting; without them every turn has a state of its own.
-            tokens_per_turn: Response tokens of every turn, each with log-probability 0.
-            signals: Token arrays [K].
+            actions: Actions in the same nesting; without them all are equal.
+            tokens_per_turn: Response tokens of every turn.
+            logp: Their log-probabilities [K], 0 if None.
+            signals: Arrays by name.
 
         Returns:
             The batch.
 
         Raises:
-            CreditInputError: An infinite reward, or states that are nested in another way than the rewards.
+            CreditInputError: An infinite reward, or states or actions that are nested in another way than the rewards.
         """
         members = [(g, rollout) for g, group in enumerate(rewards) for rollout in group]
         flat = [reward for _, rollout in members for reward in rollout]
         turn_offsets = _offsets([len(rollout) for _, rollout in members])
         reward, included = _valid_rewards(flat, turn_offsets, np.zeros(len(members), dtype=bool))
-        keys: Sequence[Hashable] = range(len(flat))
+        for name, nested in (("states", states), ("actions", actions)):
+            if nested is not None and [[*map(len, g)] for g in nested] != [[*map(len, g)] for g in rewards]:
+                raise CreditInputError(f"{name} and rewards are not nested alike", where="from_rewards")
+        keys: Iterable[Hashable] = range(len(flat))
         if states is not None:
-            if [[*map(len, group)] for group in states] != [[*map(len, group)] for group in rewards]:
-                raise CreditInputError("states and rewards are not nested alike", where="from_rewards")
             keys = [(g, key) for g, group in enumerate(states) for rollout in group for key in rollout]
+        done: Iterable[Hashable] = [0] * len(flat)
+        if actions is not None:
+            done = [key for group in actions for rollout in group for key in rollout]
+        n_tokens = len(flat) * tokens_per_turn
         return cls(
             group=_codes(g for g, _ in members),
             included=included,
             success=sums_by(_owners(turn_offsets), reward, len(members)) > 0,
             truncated=np.zeros(len(members), dtype=bool),
+            final_state=np.full(len(members), TERMINAL),
             turn_offsets=turn_offsets,
             token_offsets=np.arange(len(flat) + 1, dtype=np.int64) * tokens_per_turn,
             state=_codes(keys),
-            action=np.zeros(len(flat), dtype=np.int64),
+            action=_codes(done),
             reward=reward,
             penalty=np.zeros(len(flat)),
             penalty_in_reward=True,
-            logp=np.zeros(len(flat) * tokens_per_turn),
+            logp=np.zeros(n_tokens) if logp is None else np.asarray(logp, dtype=np.float64),
             labels=_labels([str(g) for g, _ in members]),
             signals=_signals(signals),
         )
@@ -370,9 +419,9 @@ def _owners(offsets: Ints) -> Ints:
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
-def _codes(keys: Iterable[Hashable]) -> Ints:
-    """Number keys in the order of their first appearance."""
-    known: dict[Hashable, int] = {}
+def _codes(keys: Iterable[Hashable], known: dict[Hashable, int] | None = None) -> Ints:
+    """Number keys in the order of their first appearance, which `known` keeps."""
+    known = {} if known is None else known
     return np.array([known.setdefault(key, len(known)) for key in keys], dtype=np.int64)
 
 

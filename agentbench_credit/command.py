@@ -50,7 +50,7 @@ def parse(config_type: type[T], argv: list[str] | None) -> T:
     recipe_type = Annotated[Path | None, tyro.conf.arg(metavar="FILE.toml", help=recipe_help)]
     options_type: Any = make_dataclass("Options", [("recipe", recipe_type, None)], bases=(config_type,), frozen=True)
     spec = sys.modules[config_type.__module__].__spec__
-    prog = f"python -m {spec.name}" if spec else None
+    prog = f"python -m {spec.name.removesuffix('.__main__')}" if spec else None
 
     def options(default: Any) -> Any:
         return tyro.cli(options_type, prog=prog, description=inspect.getdoc(config_type), args=argv, default=default)

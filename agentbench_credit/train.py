@@ -242,7 +242,7 @@ def _follows_schedule(method: CreditMethod, params: dict[str, Any]) -> bool:
         rng.normal(size=shape).tolist(),
         states=rng.integers(0, 5, shape).tolist(),
         tokens_per_turn=n_tokens,
-        signals={name: rng.exponential(size=np.prod(shape) * n_tokens) for name in method.signals},
+        signals={name: rng.exponential(size=np.prod(shape) * n_tokens) for name in method.signals_for(params)},
     )
     start, end = (method(replace(batch, progress=progress), **params).values for progress in (0.0, 1.0))
     return not np.array_equal(start, end)

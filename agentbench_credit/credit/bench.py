@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from agentbench_credit.batch import CreditBatch
+from agentbench_credit.batch import TERMINAL, CreditBatch
 from agentbench_credit.credit import METHODS
 
 ROLLOUTS, TURNS = 128, 4_000
@@ -44,10 +44,11 @@ def made_up_batch(rollouts: int, turns: int, tokens_per_turn: int = 0, *, seed: 
         included=np.ones(rollouts, dtype=bool),
         success=success,
         truncated=~success,
+        final_state=np.full(rollouts, TERMINAL),
         turn_offsets=np.append(0, last + 1),
         token_offsets=np.append(0, np.cumsum(token_counts)),
         state=state,
-        action=np.zeros(turns, dtype=np.int64),
+        action=rng.integers(0, 4, turns),
         reward=reward,
         penalty=np.zeros(turns),
         penalty_in_reward=True,
@@ -57,6 +58,10 @@ def made_up_batch(rollouts: int, turns: int, tokens_per_turn: int = 0, *, seed: 
             "entropy": rng.exponential(0.5, tokens),
             "teacher_logp": np.log(rng.uniform(0.05, 1.0, tokens)),
             "kl": rng.exponential(0.1, tokens),
+            "kl_topk": rng.exponential(0.1, tokens),
+            "values": rng.uniform(0.0, 10.0, turns),
+            "final_values": rng.uniform(0.0, 10.0, rollouts),
+            "rollout_values": rng.uniform(0.0, 10.0, turns),
         },
     )
 
@@ -90,7 +95,7 @@ def bench() -> dict[str, float]:
     """
     results = {}
     for name in METHODS.names():
-        if METHODS.get(name).signals:
+        if METHODS.get(name).signals_for({}):
             batch_tokens = int(made_up_batch(ROLLOUTS, TURNS, 250).n_tokens)
             results[f"{name} Mtokens/s"] = batch_tokens / seconds(name, ROLLOUTS, TURNS, 250, repeats=5) / 1e6
             continue

@@ -25,6 +25,7 @@ from agentbench_credit.credit.tokens import (
     evidence="abstract",
     summary="responses of many tokens and a reference to teach from: credit by segment (our reconstruction)",
     signals=("entropy", "teacher_logp", "kl"),
+    teacher="reference",
 )
 def gear(
     batch: CreditBatch,

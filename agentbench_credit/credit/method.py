@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -16,7 +16,33 @@ from agentbench_credit.errors import CreditInputError
 
 Ratio = Literal["token", "turn", "sequence"]
 Evidence = Literal["code", "paper", "abstract"]
-SignalName = Literal["entropy", "teacher_logp", "kl"]
+Teacher = Literal["none", "reference", "feedback"]
+"""What a teacher's prompt shows: the ground truth, or a successful sibling's answer and the environment's feedback."""
+SignalName = Literal["entropy", "teacher_logp", "kl", "kl_topk", "values", "final_values", "rollout_values"]
+"""What a trainer computes for a method, in nats unless it is a value.
+
+Per token: ``entropy`` H(p_j) of the student, ``teacher_logp`` log q_j(y_j), ``kl`` D(p_j‖q_j) over the vocabulary,
+``kl_topk`` the same over the student's likeliest tokens with the rest in one. Per turn: ``values`` V(s_t) of a learned
+critic, ``rollout_values`` the mean return of fresh rollouts from s_t. Per trajectory: ``final_values`` V of its end.
+"""
+Signals = tuple[SignalName, ...] | Callable[..., tuple[SignalName, ...]]
+"""Signals that a method reads; a function of its parameters where they decide."""
+
+
+@dataclass(frozen=True, eq=False)
+class Distillation:
+    """A loss that pulls the student p towards a teacher q, for methods that assign no advantage."""
+
+    weights: Floats
+    """Weight of each token in the mean [K]; 0 leaves it out."""
+    top_k: int | None = None
+    """Divergence over the student's likeliest tokens, the rest in one; None for the whole vocabulary."""
+    token_clip: float | None = None
+    """Most that one token's divergence counts, in nats; None for no bound."""
+    ratio_clip: float | None = None
+    """Most that the importance ratio, which multiplies the divergence, counts; None leaves the ratio out."""
+    teacher_decay: float | None = None
+    """Share of the student that flows into the teacher's weights at each update; None keeps the initial weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +57,8 @@ class Credit:
     """The importance ratio that the method's objective takes."""
     diagnostics: dict[str, Any] = field(default_factory=dict)
     """Counts and shares by name: group sizes, zero-signal groups, singleton states, anchors, excluded rollouts."""
+    distillation: Distillation | None = None
+    """A loss beside, or instead of, the policy gradient."""
 
     def per_token(self, batch: CreditBatch) -> Floats:
         """Return the advantage of each token [K]."""
@@ -51,8 +79,12 @@ class CreditMethod:
     """How far the formula is known; ``"abstract"`` makes it a reconstruction."""
     summary: str
     """When to use it, in one line."""
-    signals: tuple[SignalName, ...] = ()
-    """Token signals it reads from the batch."""
+    signals: Signals = ()
+    """Signals it reads from the batch."""
+    teacher: Teacher = "none"
+    """What the teacher's prompt shows."""
+    scheduled: bool = False
+    """Whether its credit depends on the share of the training budget that is spent."""
 
     @property
     def is_reconstruction(self) -> bool:
@@ -64,6 +96,10 @@ class CreditMethod:
         """The method's parameters with their defaults."""
         signature = inspect.signature(self.function).parameters.values()
         return {p.name: p.default for p in signature if p.kind is p.KEYWORD_ONLY}
+
+    def signals_for(self, params: Mapping[str, Any]) -> tuple[SignalName, ...]:
+        """Return the signals that the method reads with these parameters, its defaults where none is given."""
+        return self.signals(**self.params | dict(params)) if callable(self.signals) else self.signals
 
     def __call__(self, batch: CreditBatch, **params: Any) -> Credit:
         """Assign credit.
@@ -83,7 +119,7 @@ class CreditMethod:
             CreditInputError: A missing signal, or a result that is not finite.
         """
         check_params(self.name, self.function, self.params, params)
-        missing = [name for name in self.signals if name not in batch.signals]
+        missing = [name for name in self.signals_for(params) if name not in batch.signals]
         if missing:
             mend = "pass signals=… to CreditBatch.from_trajectories; the trainers compute them"
             raise CreditInputError(f"the batch has no signal {', '.join(missing)}", where=self.name, mend=mend)
@@ -103,7 +139,14 @@ class CreditMethod:
 
 
 def credit_method(
-    name: str, *, paper: str, evidence: Evidence, summary: str, signals: tuple[SignalName, ...] = ()
+    name: str,
+    *,
+    paper: str,
+    evidence: Evidence,
+    summary: str,
+    signals: Signals = (),
+    teacher: Teacher = "none",
+    scheduled: bool = False,
 ) -> Callable[[Callable[..., Credit]], CreditMethod]:
     """Turn a function ``f(batch, *, params) -> Credit`` into a `CreditMethod`.
 
@@ -112,14 +155,16 @@ def credit_method(
         paper: arXiv id of the source.
         evidence: ``"code"``, ``"paper"`` or ``"abstract"``.
         summary: When to use it, in one line.
-        signals: Token signals it reads.
+        signals: Signals it reads.
+        teacher: What the teacher's prompt shows.
+        scheduled: Whether its credit depends on the share of the training budget that is spent.
 
     Returns:
         The decorator.
     """
 
     def wrap(function: Callable[..., Credit]) -> CreditMethod:
-        return CreditMethod(name, function, paper, evidence, summary, signals)
+        return CreditMethod(name, function, paper, evidence, summary, signals, teacher, scheduled)
 
     return wrap
 

@@ -17,6 +17,8 @@ from agentbench_credit.credit.tokens import bounded_exp, weight_diagnostics
     evidence="code",
     summary="token credit from a reference-reading teacher without segments: the control for gear",
     signals=("teacher_logp",),
+    teacher="reference",
+    scheduled=True,
 )
 def rlsd(
     batch: CreditBatch,

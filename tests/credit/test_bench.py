@@ -15,7 +15,8 @@ def test_the_made_up_batch_has_the_asked_size_and_repeats_states() -> None:
     assert len(np.unique(batch.turn_counts)) > 1
     shared = np.unique(batch.state, return_counts=True)[1]
     assert 0.2 < np.mean(shared > 1) < 0.9
-    assert batch.signals.keys() == {"entropy", "teacher_logp", "kl"}
+    token_signals = {"entropy", "teacher_logp", "kl", "kl_topk"}
+    assert batch.signals.keys() == token_signals | {"values", "final_values", "rollout_values"}
 
 
 @pytest.mark.parametrize("method", ["grpo", "rloo", "gigpo", "rlsd", "gear"])

@@ -40,4 +40,4 @@ def test_evidence_paper_and_use_are_stated(method: str) -> None:
     assert "**Cost" in text
     assert "## Edge cases" in text
     assert ("reconstruction" in text) == declared.is_reconstruction
-    assert all(f"`{signal}`" in text for signal in declared.signals)
+    assert all(f"`{signal}`" in text for signal in declared.signals_for({}))

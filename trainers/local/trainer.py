@@ -122,7 +122,8 @@ def _update(
 ) -> dict[str, float]:
     """Do one update; returns its row of the log."""
     clock = _Clock()
-    reads_teacher = not {"teacher_logp", "kl"}.isdisjoint(method.signals)
+    needed = method.signals_for(method_params)
+    reads_teacher = method.teacher == "reference"
     with clock("rollout"):
         trajectories = collect(starts, with_reference=reads_teacher, label=f"update {number}")
     if success_reward is not None:
@@ -135,7 +136,7 @@ def _update(
         signals = compute_signals(
             optimiser.model,
             trajectories,
-            method.signals,
+            needed,
             temperature=optimiser.sampling.temperature,
             batch_tokens=optimiser.optimisation.batch_tokens,
         )

@@ -31,7 +31,15 @@ def centred(batch: CreditBatch, *, scale: float = 1.0) -> Credit:
     return Credit(scale * (batch.returns - batch.returns.mean()), "trajectory", diagnostics=diagnostics)
 
 
-@credit_method("informed", paper="", evidence="code", summary="", signals=("teacher_logp", "entropy", "kl"))
+@credit_method(
+    "informed",
+    paper="",
+    evidence="code",
+    summary="",
+    signals=("teacher_logp", "entropy", "kl"),
+    teacher="reference",
+    scheduled=True,
+)
 def informed(batch: CreditBatch) -> Credit:
     """Return the sum of all signals, to see that they arrive."""
     return Credit(np.sum(list(batch.signals.values()), axis=0), "token", "turn", {"progress": batch.progress})
