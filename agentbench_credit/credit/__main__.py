@@ -56,11 +56,13 @@ def main(argv: list[str] | None = None) -> None:
     if config.do != "list" and not config.target:
         mend = "name a method, such as show gear" if config.do == "show" else "name a .parquet or .jsonl file"
         raise ConfigError(f"{config.do} what?", mend=mend)
+    Console().print(_answer(config))
+
+
+def _answer(config: CreditConfig) -> RenderableType:
     if config.do == "list":
-        shown = method_table()
-    else:
-        shown = page(config.target) if config.do == "show" else check(config)
-    Console().print(shown)
+        return method_table()
+    return page(config.target) if config.do == "show" else check(config)
 
 
 def method_table() -> RenderableType:

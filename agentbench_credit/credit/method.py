@@ -59,6 +59,8 @@ class Credit:
     """Counts and shares by name: group sizes, zero-signal groups, singleton states, anchors, excluded rollouts."""
     distillation: Distillation | None = None
     """A loss beside, or instead of, the policy gradient."""
+    value_targets: Floats | None = None
+    """What a critic should have predicted at each turn [T]; None for methods without one."""
 
     def per_token(self, batch: CreditBatch) -> Floats:
         """Return the advantage of each token [K]."""
