@@ -30,7 +30,12 @@ Truncation = Literal["terminal", "bootstrap"]
 TERMINAL = -1
 """The state after a rollout's last turn, which has value 0."""
 
-SIGNAL_LEVELS: Mapping[str, Level] = {"values": "turn", "rollout_values": "turn", "final_values": "trajectory"}
+SIGNAL_LEVELS: Mapping[str, Level] = {
+    "taught": "turn",
+    "values": "turn",
+    "rollout_values": "turn",
+    "final_values": "trajectory",
+}
 """What one entry of a signal belongs to; signals that are not named here belong to tokens."""
 
 
@@ -276,7 +281,7 @@ class CreditBatch:
         Args:
             trajectories: Rollouts; one in state ``error``, without turns, or with a missing reward (None, NaN) is
                 excluded.
-            signals: Arrays by name, in the order of trajectories, turns, tokens.
+            signals: Arrays by name, in the order of trajectories, turns, tokens; ``taught`` is known without.
             invalid_action_penalty: What a turn with an invalid action costs, as a negative number.
             penalty_in_reward: True adds it to the turn's reward; False to the turn's advantage, after discounting and
                 normalisation, so that it stays local.
@@ -322,7 +327,7 @@ class CreditBatch:
             penalty_in_reward=penalty_in_reward,
             logp=np.concatenate([np.zeros(0), *(turn.logprobs for turn in turns)], dtype=np.float64),
             labels=labels,
-            signals=_signals(signals),
+            signals=_signals({"taught": [turn.teacher_prompt_ids is not None for turn in turns], **(signals or {})}),
             progress=progress,
         )
 

@@ -59,6 +59,7 @@ def made_up_batch(rollouts: int, turns: int, tokens_per_turn: int = 0, *, seed: 
             "teacher_logp": np.log(rng.uniform(0.05, 1.0, tokens)),
             "kl": rng.exponential(0.1, tokens),
             "kl_topk": rng.exponential(0.1, tokens),
+            "taught": np.ones(turns),
             "values": rng.uniform(0.0, 10.0, turns),
             "final_values": rng.uniform(0.0, 10.0, rollouts),
             "rollout_values": rng.uniform(0.0, 10.0, turns),

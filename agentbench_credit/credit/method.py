@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agentbench_credit.batch import Bools, CreditBatch, Floats, Level
+from agentbench_credit.batch import Bools, CreditBatch, Floats, Ints, Level
 from agentbench_credit.credit.groups import trajectory_groups
 from agentbench_credit.credit.params import check_params
 from agentbench_credit.errors import CreditInputError
@@ -18,12 +18,13 @@ Ratio = Literal["token", "turn", "sequence"]
 Evidence = Literal["code", "paper", "abstract"]
 Teacher = Literal["none", "reference", "feedback"]
 """What a teacher's prompt shows: the ground truth, or a successful sibling's answer and the environment's feedback."""
-SignalName = Literal["entropy", "teacher_logp", "kl", "kl_topk", "values", "final_values", "rollout_values"]
+SignalName = Literal["entropy", "teacher_logp", "kl", "kl_topk", "taught", "values", "final_values", "rollout_values"]
 """What a trainer computes for a method, in nats unless it is a value.
 
 Per token: ``entropy`` H(p_j) of the student, ``teacher_logp`` log q_j(y_j), ``kl`` D(p_j‖q_j) over the vocabulary,
-``kl_topk`` the same over the student's likeliest tokens with the rest in one. Per turn: ``values`` V(s_t) of a learned
-critic, ``rollout_values`` the mean return of fresh rollouts from s_t. Per trajectory: ``final_values`` V of its end.
+``kl_topk`` the same over the student's likeliest tokens with the rest in one. Per turn: ``taught`` 1 where a teacher's
+prompt has more to show than the student's, else 0, known from the trajectories; ``values`` V(s_t) of a learned critic;
+``rollout_values`` the mean return of fresh rollouts from s_t. Per trajectory: ``final_values`` V of its end.
 """
 Signals = tuple[SignalName, ...] | Callable[..., tuple[SignalName, ...]]
 """Signals that a method reads; a function of its parameters where they decide."""
@@ -114,7 +115,10 @@ class CreditMethod:
             **params: Overrides of `params`.
 
         Returns:
-            Finite advantages, 0 for excluded rollouts, with the common diagnostics added.
+            Finite advantages, 0 for excluded rollouts, with the diagnostics that every method has: how many rollouts
+            there are, how many are excluded, how many groups of which sizes, how many of them hold one return only
+            (``zero_signal_groups``) or got no advantage but 0 (``groups_without_credit``), and the share of turns that
+            a teacher knew more about (``taught_share``).
 
         Raises:
             ConfigError: A parameter that the method does not have, or a value outside its declared range.
@@ -131,13 +135,19 @@ class CreditMethod:
             raise CreditInputError(what, where=self.name)
         if not batch.penalty_in_reward:
             credit = _with_penalty(batch, credit)
-        values = np.where(_included(batch, credit.level), credit.values, 0.0)
+        values = credit.values
+        if not batch.included.all():
+            values = np.where(_included(batch, credit.level), values, 0.0)
         finite = np.isfinite(values)
         if not finite.all():
             place = batch.place(credit.level, int(np.argmin(finite)))
             raise CreditInputError("the advantage is not finite", where=f"{self.name}, {place}")
-        common = {"reconstruction": self.is_reconstruction} | _common_diagnostics(batch)
-        return replace(credit, values=values, diagnostics=common | credit.diagnostics)
+        credit = replace(credit, values=values)
+        common = {"reconstruction": self.is_reconstruction} | _common_diagnostics(batch, credit)
+        if self.teacher != "none" and "taught" in batch.signals:
+            taught = batch.signals["taught"][_included(batch, "turn")]
+            common["taught_share"] = float(taught.mean()) if taught.size else 0.0
+        return replace(credit, diagnostics=common | credit.diagnostics)
 
 
 def credit_method(
@@ -178,6 +188,17 @@ def _included(batch: CreditBatch, level: Level) -> Bools:
     return batch.included if level == "trajectory" else batch.included[batch.trajectory_of_turn]
 
 
+def _any_by(flags: Bools, offsets: Ints | None) -> Bools:
+    """Return whether any flag is set in each of the intervals that the offsets divide them into."""
+    if offsets is None:
+        return flags
+    found = np.zeros(len(offsets) - 1, dtype=bool)
+    filled = np.diff(offsets) > 0
+    if filled.any():
+        found[filled] = np.logical_or.reduceat(flags, offsets[:-1][filled])
+    return found
+
+
 def _with_penalty(batch: CreditBatch, credit: Credit) -> Credit:
     """Add each turn's penalty to its advantage, spreading trajectory-level values over the turns."""
     if credit.level == "token":
@@ -186,9 +207,11 @@ def _with_penalty(batch: CreditBatch, credit: Credit) -> Credit:
     return replace(credit, values=values + batch.penalty, level="turn")
 
 
-def _common_diagnostics(batch: CreditBatch) -> dict[str, Any]:
+def _common_diagnostics(batch: CreditBatch, credit: Credit) -> dict[str, Any]:
     """Count rollouts and groups; a group's size is its included rollouts, zero-signal if they have one return."""
     groups = trajectory_groups(batch)
+    offsets = {"trajectory": None, "turn": batch.turn_offsets, "token": batch.token_offsets[batch.turn_offsets]}
+    credited = np.bincount(batch.group, _any_by(credit.values != 0, offsets[credit.level]), batch.n_groups) > 0
     return {
         "rollouts": batch.n_trajectories,
         "excluded_rollouts": int((~batch.included).sum()),
@@ -196,4 +219,5 @@ def _common_diagnostics(batch: CreditBatch) -> dict[str, Any]:
         "group_size_min": int(groups.sizes.min()) if groups.n_groups else 0,
         "group_size_max": int(groups.sizes.max(initial=0)),
         "zero_signal_groups": int(groups.all_equal(batch.returns, batch.absolute_returns).sum()),
+        "groups_without_credit": int((~credited).sum()),
     }

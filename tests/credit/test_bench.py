@@ -16,7 +16,7 @@ def test_the_made_up_batch_has_the_asked_size_and_repeats_states() -> None:
     shared = np.unique(batch.state, return_counts=True)[1]
     assert 0.2 < np.mean(shared > 1) < 0.9
     token_signals = {"entropy", "teacher_logp", "kl", "kl_topk"}
-    assert batch.signals.keys() == token_signals | {"values", "final_values", "rollout_values"}
+    assert batch.signals.keys() == token_signals | {"taught", "values", "final_values", "rollout_values"}
 
 
 @pytest.mark.parametrize("method", ["grpo", "rloo", "gigpo", "rlsd", "gear"])

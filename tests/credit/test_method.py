@@ -101,8 +101,23 @@ def test_diagnostics_of_every_method() -> None:
         "group_size_min": 0,
         "group_size_max": 2,
         "zero_signal_groups": 3,
+        "groups_without_credit": 4,
         "own": 7,
     }
+
+
+def test_groups_that_get_no_advantage_are_counted() -> None:
+    batch = CreditBatch.from_rewards([[[1.0], [0.0]], [[1.0], [1.0]]], tokens_per_turn=2)
+    for level, values in (("trajectory", [0, 2, 0, 0]), ("turn", [0, 2, 0, 0]), ("token", [0, 0, 0, 2, 0, 0, 0, 0])):
+        found = returning(np.array(values, float), level)(batch).diagnostics
+        assert found["groups_without_credit"] == 1
+
+
+def test_the_share_of_taught_turns_is_said_of_methods_with_a_teacher() -> None:
+    signals = {"teacher_logp": [0.0] * 4, "taught": [1.0, 0.0, 0.0, 1.0]}
+    batch = CreditBatch.from_rewards([[[1.0, 0.0], [0.0], [None]]], signals=signals)
+    assert METHODS.get("rlsd")(batch).diagnostics["taught_share"] == 1 / 3
+    assert "taught_share" not in METHODS.get("grpo")(batch).diagnostics
 
 
 def test_group_sizes_are_those_of_valid_rollouts() -> None:
