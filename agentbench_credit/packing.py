@@ -18,6 +18,9 @@ from agentbench_credit.samples import Sample
 PACK_LENGTH = 4
 """Longest pack in lengths of the longest sequence: longer ones share more, but attention grows with the length."""
 
+LEAST_SHARED = 0.25
+"""A sequence that shares a smaller part with the one before starts a new pack: it would only make attention longer."""
+
 
 @dataclass(eq=False)
 class Pack:
@@ -78,7 +81,8 @@ def _packs(samples: Sequence[Sample], limit: int) -> Iterator[Pack]:
     pack = Pack()
     for sample in sorted(samples, key=lambda sample: sample.ids.astype(">i4").tobytes()):
         shared = _common_start(pack.branches[-1][0].ids, sample.ids) if pack.branches else 0
-        if pack.branches and pack.size + len(sample.ids) - shared > limit:
+        full = pack.size + len(sample.ids) - shared > limit
+        if pack.branches and (full or shared < LEAST_SHARED * len(sample.ids)):
             yield pack
             pack, shared = Pack(), 0
         pack.add(sample, shared)

@@ -60,7 +60,12 @@ def test_what_sequences_have_in_common_is_there_once() -> None:
 
 def test_ids_are_compared_as_numbers() -> None:
     (batch,) = packed_batches(samples_of([300, 2, 9], [1, 2, 9], [300, 2, 8]), 100)
-    assert batch.ids.tolist() == [[1, 2, 9, 300, 2, 8, 9]]
+    assert batch.ids.tolist() == [[1, 2, 9, 0], [300, 2, 8, 9]]
+
+
+def test_sequences_with_little_in_common_are_not_laid_into_one_row() -> None:
+    (batch,) = packed_batches(samples_of([1, 2, 3, 4, 5], [1, 6, 7, 8, 9], [1, 6, 7, 8, 2]), 100)
+    assert batch.ids.tolist() == [[1, 2, 3, 4, 5, 0], [1, 6, 7, 8, 2, 9]]
 
 
 def test_nothing_to_pack() -> None:
