@@ -115,8 +115,8 @@ def test_only_what_is_needed_runs_and_equal_sequences_run_once(monkeypatch: pyte
 
     # Student 5 6 7 and 5 8 7 7; the teacher also sees 9 5 6 7.
     assert shapes_for("entropy") == [(1, 6)]
-    assert shapes_for("teacher_logp") == [(1, 10)]
-    assert shapes_for("kl") == shapes_for("entropy", "kl", "teacher_logp") == [(1, 10)]
+    assert shapes_for("teacher_logp") == [(2, 6)]
+    assert shapes_for("kl") == shapes_for("entropy", "kl", "teacher_logp") == [(2, 6)]
     assert compute_signals(model, [make_trajectory(turns)], (), temperature=1.0, batch_tokens=9) == {}
 
 
