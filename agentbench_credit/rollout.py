@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 
 from agentbench_credit.command import progress
@@ -25,6 +26,10 @@ class Start:
     """Rollouts with one group id must start in the identical state."""
     seed: int
     """Seed of the rollout's sampling; turn t samples with a seed derived from it."""
+    snapshot: object | None = None
+    """State of the task to start from; None for its first."""
+    past: tuple[Turn, ...] = ()
+    """Turns before the snapshot: prompts show them as they show turns of the rollout, which does not hold them."""
 
 
 @dataclass(eq=False)
@@ -47,10 +52,13 @@ class _Episode:
     timings: dict[str, float] = field(default_factory=lambda: {"generate": 0.0, "environment": 0.0})
 
     def reset(self) -> None:
-        """Start the task and render the first prompt."""
+        """Start the task, or go to where the rollout starts, and render the first prompt."""
         began = time.perf_counter()
-        self.observation, self.info = self.env.reset(options={"task": self.start.task_id})
-        self.reference = self.env.reference()
+        if self.start.snapshot is None:
+            self.observation, self.info = self.env.reset(options={"task": self.start.task_id})
+            self.reference = self.env.reference()
+        else:
+            self.observation, self.info = self.env.restore(self.start.snapshot)
         self.timings["environment"] += time.perf_counter() - began
         self._render()
 
@@ -62,11 +70,12 @@ class _Episode:
 
     def _prompt(self, reference: str | None) -> Ids:
         instruction = str(self.info["instruction"])
-        if not self.turns:
+        played = [*self.start.past, *self.turns]
+        if not played:
             return self.prompter.first(instruction, self.observation, reference=reference)
-        observations = [*(turn.observation for turn in self.turns), self.observation]
-        responses = [turn.response for turn in self.turns]
-        previous = None if reference is not None else (self.turns[-1].prompt_ids, self.turns[-1].response_ids)
+        observations = [*(turn.observation for turn in played), self.observation]
+        responses = [turn.response for turn in played]
+        previous = None if reference is not None else (played[-1].prompt_ids, played[-1].response_ids)
         return self.prompter.next(instruction, observations, responses, previous, reference=reference)
 
     def request(self) -> Request:
@@ -144,14 +153,11 @@ def rollout(
     on_finished: Callable[[int, Trajectory], None] | None = None,
     label: str = "rollout",
 ) -> list[Trajectory]:
-    """Play every start to its end; a finished episode leaves the batch and the next start takes its place.
-
-    An exception of the environment or the policy ends that rollout with state ``error``: it is kept, counts as a
-    failure, and is warned about. A prompt that leaves no room for a response ends its rollout as ``truncated``.
+    """Play every start to its end, as `play` does, and keep all rollouts.
 
     Args:
         policy: Answers the prompts.
-        make_env: Builds one environment; one for each place in the batch, and anew after a failure.
+        make_env: Builds one environment.
         starts: What to play.
         prompter: Renders the prompts, with the policy's tokenizer.
         sampling: How tokens are drawn.
@@ -168,6 +174,57 @@ def rollout(
         ModelError: The policy's model is broken.
     """
     done: dict[int, Trajectory] = {}
+    played = play(
+        policy,
+        make_env,
+        starts,
+        prompter=prompter,
+        sampling=sampling,
+        parallel=parallel,
+        with_reference=with_reference,
+        label=label,
+    )
+    with closing(played):
+        for index, trajectory in played:
+            done[index] = trajectory
+            if on_finished is not None:
+                on_finished(index, trajectory)
+    return [done[index] for index in range(len(starts))]
+
+
+def play(
+    policy: Policy,
+    make_env: Callable[[], AgentEnv],
+    starts: Sequence[Start],
+    *,
+    prompter: Prompter,
+    sampling: Sampling,
+    parallel: int = 128,
+    with_reference: bool = False,
+    label: str = "rollout",
+) -> Generator[tuple[int, Trajectory]]:
+    """Play every start to its end; a finished episode leaves the batch and the next start takes its place.
+
+    An exception of the environment or the policy ends that rollout with state ``error``: it is kept, counts as a
+    failure, and is warned about. A prompt that leaves no room for a response ends its rollout as ``truncated``.
+
+    Args:
+        policy: Answers the prompts.
+        make_env: Builds one environment; one for each place in the batch, and anew after a failure.
+        starts: What to play.
+        prompter: Renders the prompts, with the policy's tokenizer.
+        sampling: How tokens are drawn.
+        parallel: Most episodes under way at once.
+        with_reference: Also render each turn's prompt with the ground truth, for a teacher.
+        label: Text of the progress bar.
+
+    Yields:
+        A start's index and its trajectory, in the order in which rollouts finish; none is kept here.
+
+    Raises:
+        EnvironmentContractError: Members of a group start in different states, or an environment has no spec.
+        ModelError: The policy's model is broken.
+    """
     group_keys: dict[str, tuple[bytes, str]] = {}
     envs = [make_env() for _ in range(min(parallel, len(starts)))]
     waiting = iter(enumerate(starts))
@@ -183,11 +240,9 @@ def rollout(
                         following.append(episode)
                         continue
                     trajectory = episode.trajectory(policy.policy_id, sampling)
-                    done[episode.index] = trajectory
                     if trajectory.error:
                         warnings.warn(f"rollout of {episode.start.task_id} failed: {trajectory.error}", stacklevel=2)
-                    if on_finished is not None:
-                        on_finished(episode.index, trajectory)
+                    yield episode.index, trajectory
                     bar.advance()
                     if trajectory.error:  # an instance that has failed is not trusted again
                         episode.env.close()
@@ -198,7 +253,6 @@ def rollout(
     finally:
         for env in envs:
             env.close()
-    return [done[index] for index in range(len(starts))]
 
 
 def _begin(

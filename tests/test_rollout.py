@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +13,9 @@ import pytest
 
 from agentbench_credit.errors import EnvironmentContractError
 from agentbench_credit.policy.base import Request, Response, Sampling
-from agentbench_credit.policy.prompts import Prompter
+from agentbench_credit.policy.prompts import Prompter, PromptMode
 from agentbench_credit.policy.scripted import ScriptedPolicy
-from agentbench_credit.rollout import Start, rollout
+from agentbench_credit.rollout import Start, play, rollout
 from agentbench_credit.trajectory import Trajectory
 from models import small_tokenizer
 
@@ -59,6 +59,14 @@ class CountDown:
         self.left -= valid
         return f"left {self.left}", float(self.left == 0), self.left == 0, False, self._info(valid)
 
+    def snapshot(self) -> object:
+        return self.left
+
+    def restore(self, snapshot: object) -> tuple[str, dict[str, Any]]:
+        assert isinstance(snapshot, int)
+        self.left = snapshot
+        return f"left {self.left}", self._info()
+
     def reference(self) -> str | None:
         return "down " * self.left if self.left else None
 
@@ -66,7 +74,7 @@ class CountDown:
         self.closed.append(self)
 
 
-def play(
+def played(
     tasks: Sequence[str],
     script: Any = lambda _: "down",
     *,
@@ -89,12 +97,12 @@ def play(
     starts = [Start(task, (groups or tasks)[i], i) for i, task in enumerate(tasks)]
     prompter = Prompter(TOKENIZER, mode=kwargs.pop("mode", "turn"))
     make: Any = lambda: CountDown(closed, drifting)  # noqa: E731
-    played = rollout(policy, make, starts, prompter=prompter, sampling=Sampling(), parallel=parallel, **kwargs)
-    return played, closed, sizes
+    result = rollout(policy, make, starts, prompter=prompter, sampling=Sampling(), parallel=parallel, **kwargs)
+    return result, closed, sizes
 
 
 def test_every_start_is_played_in_order_and_finished_episodes_leave_the_batch() -> None:
-    trajectories, closed, sizes = play(["3", "1", "2", "1"])
+    trajectories, closed, sizes = played(["3", "1", "2", "1"])
     assert [len(t.turns) for t in trajectories] == [3, 1, 2, 1]
     assert [t.task_id for t in trajectories] == ["3", "1", "2", "1"]
     assert sizes == [3, 3, 1], "the fourth start takes the place of the second, and no finished episode is asked again"
@@ -113,7 +121,7 @@ def test_every_start_is_played_in_order_and_finished_episodes_leave_the_batch() 
 
 
 def test_conversations_extend_and_teachers_see_the_plan() -> None:
-    trajectories, _, _ = play(["3"], mode="conversation", with_reference=True)
+    trajectories, _, _ = played(["3"], mode="conversation", with_reference=True)
     turns = trajectories[0].turns
     for earlier, later in pairwise(turns):
         past = np.concatenate([earlier.prompt_ids, earlier.response_ids])
@@ -126,7 +134,7 @@ def test_conversations_extend_and_teachers_see_the_plan() -> None:
 def test_errors_end_their_own_rollout_and_are_kept() -> None:
     script = lambda request: "die" if request.env.left == 2 else "down"  # noqa: E731
     with pytest.warns(UserWarning, match="failed"):
-        trajectories, closed, _ = play(["1", "broken", "3", "1"], script)
+        trajectories, closed, _ = played(["1", "broken", "3", "1"], script)
     assert [t.state for t in trajectories] == ["ended", "error", "error", "ended"]
     assert [t.success for t in trajectories] == [True, False, False, True]
     assert "no such level" in str(trajectories[1].error)
@@ -144,13 +152,13 @@ def test_one_bad_request_fails_alone() -> None:
         return "down"
 
     with pytest.warns(UserWarning, match="one by one"):
-        trajectories, _, _ = play(["2", "2", "2"], script)
+        trajectories, _, _ = played(["2", "2", "2"], script)
     assert [t.state for t in trajectories] == ["ended", "error", "ended"]
     assert "refused" in str(trajectories[1].error)
 
 
 def test_a_prompt_without_room_for_a_response_truncates_that_rollout() -> None:
-    trajectories, _, _ = play(["1", "30"], mode="conversation", max_length=400)
+    trajectories, _, _ = played(["1", "30"], mode="conversation", max_length=400)
     assert [t.state for t in trajectories] == ["ended", "truncated"]
     assert 1 < len(trajectories[1].turns) < 30
     assert not trajectories[1].success
@@ -158,9 +166,9 @@ def test_a_prompt_without_room_for_a_response_truncates_that_rollout() -> None:
 
 def test_a_group_that_starts_in_two_states_is_refused() -> None:
     with pytest.raises(EnvironmentContractError, match="different states"):
-        play(["2", "3"], groups=["g", "g"])
+        played(["2", "3"], groups=["g", "g"])
     with pytest.raises(EnvironmentContractError, match="different states"):
-        play(["2", "2"], groups=["g", "g"], parallel=1, drifting=True)
+        played(["2", "2"], groups=["g", "g"], parallel=1, drifting=True)
 
 
 def test_invalid_actions_are_recorded_and_turn_seeds_differ() -> None:
@@ -170,18 +178,50 @@ def test_invalid_actions_are_recorded_and_turn_seeds_differ() -> None:
         seeds.append(request.seed)
         return "x" if len(seeds) == 1 else "down"
 
-    trajectories, _, _ = play(["2"], script)
+    trajectories, _, _ = played(["2"], script)
     assert [turn.action_valid for turn in trajectories[0].turns] == [False, True, True]
     assert len(set(seeds)) == 3
 
 
 def test_finished_rollouts_are_reported_once() -> None:
     seen: list[int] = []
-    trajectories, _, _ = play(["2", "1", "1"], parallel=2, on_finished=lambda i, _: seen.append(i))
+    trajectories, _, _ = played(["2", "1", "1"], parallel=2, on_finished=lambda i, _: seen.append(i))
     assert sorted(seen) == [0, 1, 2]
     assert seen[0] == 1
     assert len(trajectories) == 3
 
 
 def test_nothing_to_play() -> None:
-    assert play([])[0] == []
+    assert played([])[0] == []
+
+
+@pytest.mark.parametrize("mode", ["turn", "conversation"])
+def test_a_start_in_the_middle_goes_on_from_there(mode: PromptMode) -> None:
+    """It sees the turns before it as its past, holds its own only, and leaves the task's reference to others."""
+    (whole,), _, _ = played(["4"], mode=mode)
+    policy = ScriptedPolicy(lambda _: "down", TOKENIZER, "scripted")
+    starts = [Start("4", "middle", 7, snapshot=4 - t, past=whole.turns[:t]) for t in (0, 2)]
+    make: Any = lambda: CountDown([])  # noqa: E731
+    with pytest.raises(EnvironmentContractError, match="different states"):
+        rollout(policy, make, starts, prompter=Prompter(TOKENIZER, mode), sampling=Sampling())
+    starts = [replace(start, group_id=str(start.snapshot)) for start in starts]
+    fresh = rollout(policy, make, starts, prompter=Prompter(TOKENIZER, mode), sampling=Sampling())
+    assert [[turn.state_key for turn in each.turns] for each in fresh] == [[b"4", b"3", b"2", b"1"], [b"2", b"1"]]
+    for each, expected in zip(fresh, (whole.turns, whole.turns[2:]), strict=True):
+        for turn, same in zip(each.turns, expected, strict=True):
+            np.testing.assert_array_equal(turn.prompt_ids, same.prompt_ids)
+        assert each.reference is None
+        assert each.success
+        assert each.reward == 1.0
+
+
+def test_rollouts_can_be_taken_one_by_one_as_they_finish() -> None:
+    closed: list[CountDown] = []
+    policy = ScriptedPolicy(lambda _: "down", TOKENIZER, "scripted")
+    starts = [Start(task, task, 0) for task in ("3", "1", "2", "9")]
+    make: Any = lambda: CountDown(closed)  # noqa: E731
+    finished = play(policy, make, starts, prompter=Prompter(TOKENIZER), sampling=Sampling(), parallel=3)
+    assert [next(finished)[0] for _ in range(3)] == [1, 2, 0]
+    assert not closed
+    finished.close()
+    assert len(closed) == 3, "who stops early leaves no environment open"
