@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from agentbench_credit.errors import ConfigError
 
 RUN_FILE = "run.json"
 """The configuration that a folder belongs to."""
+LOCK_FILE = ".lock"
+"""Locked while a process works in the folder."""
 TRAINING_LOG = "training.csv"
 """A training's log: one row per update."""
 
@@ -42,8 +47,12 @@ def claim(folder: Path, run: dict[str, Any], *, may_differ: tuple[str, ...] = ()
         folder.mkdir(parents=True, exist_ok=True)
         atomic_write_text(path, json.dumps(wanted, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
-        mend = "give another --out that you may write to, or make room"
-        raise ConfigError(f"the folder cannot be written ({error.strerror})", where=str(folder), mend=mend) from error
+        _raise_unwritable(folder, error)
+
+
+def _raise_unwritable(folder: Path, error: OSError) -> NoReturn:
+    mend = "give another --out that you may write to, or make room"
+    raise ConfigError(f"the folder cannot be written ({error.strerror})", where=str(folder), mend=mend) from error
 
 
 def read_run(folder: Path) -> dict[str, Any] | None:
@@ -60,6 +69,30 @@ def read_run(folder: Path) -> dict[str, Any] | None:
     except ValueError as error:
         raise ConfigError("not a run description", where=str(path), mend="remove the folder") from error
     return dict(found)
+
+
+@contextmanager
+def only_process(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder while the block runs; the system frees it when the process dies.
+
+    Args:
+        folder: Created if missing.
+
+    Raises:
+        ConfigError: Another process works there, or it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = (folder / LOCK_FILE).open("w")
+    except OSError as error:
+        _raise_unwritable(folder, error)
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            mend = "wait for it, stop it, or give another --out"
+            raise ConfigError("another process works in this folder", where=str(folder), mend=mend) from error
+        yield
 
 
 def training_folder(out: Path, method: str, updates: int, seed: int) -> Path:

@@ -6,7 +6,6 @@ import ast
 import inspect
 import sys
 from dataclasses import asdict, dataclass, replace
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,8 +27,8 @@ PUBLISHED_LR = 1e-6
 class TrainConfig:
     """Train a model in an environment with a credit method.
 
-    The same command goes on where it was stopped, and ends with the same losses as if it had not been. Weights and
-    arithmetic are float32, on a GPU too.
+    The same command goes on where it was stopped; on the same machine, with the same number of threads, it ends with
+    the same weights as if it had not been. Weights and arithmetic are float32, on a GPU too.
     """
 
     method: str = "gear"
@@ -69,7 +68,9 @@ class TrainConfig:
     """Reward of a success in place of the environment's rewards, 10 in the papers' ALFWorld and WebShop; None keeps
     the environment's."""
     invalid_action_penalty: float = -0.1
-    """Added to the reward of a turn whose action the environment refuses."""
+    """What a turn costs whose action the environment refuses, as a negative number."""
+    penalty_in_reward: bool = True
+    """Whether that is part of the reward; if not, it is added to the turn's advantage, where it stays local."""
     parallel: int = 128
     """Episodes under way at once."""
 
@@ -101,6 +102,13 @@ class TrainConfig:
     kl_coefficient: float = 0.01
     """Weight of the divergence from the initial model; 0 leaves it out."""
 
+    references: Literal["own", "shuffled"] = "own"
+    """What a teacher reads: the reference of the task, or, to see whether it matters, that of another task."""
+    branches: int = 9
+    """Fresh rollouts from every visited state, for vineppo."""
+    critic_lr: float = 1e-5
+    """Learning rate of the critic, for gae."""
+
     checkpoint_every: int = 10
     """Updates between checkpoints; the last two are kept."""
 
@@ -123,19 +131,20 @@ def run_training(config: TrainConfig) -> Path:
     from agentbench_credit.policy.base import Sampling
     from agentbench_credit.policy.prompts import Prompter
     from agentbench_credit.policy.transformers import load_policy
-    from agentbench_credit.trainer import TRAINERS, Objective, Optimisation, TaskSchedule
+    from agentbench_credit.trainer import TRAINERS, Objective, Optimisation, RewardRule, SignalSources, TaskSchedule
 
     method, environment = METHODS.get(config.method), ENVIRONMENTS.get(config.env)
     params = parse_params(method, config.params)
-    if config.parallel < 1 or not -inf < config.invalid_action_penalty <= 0:
-        what = f"parallel {config.parallel}, invalid_action_penalty {config.invalid_action_penalty}"
-        raise ConfigError(what, mend="use at least 1 episode and a penalty of 0 or a negative number")
+    if config.parallel < 1:
+        raise ConfigError(f"parallel is {config.parallel}", mend="use at least 1 episode")
     if config.minibatches > config.tasks_per_update:
         what = f"{config.minibatches} minibatches of {config.tasks_per_update} tasks"
         raise ConfigError(what, mend="use at most one mini-batch per task")
     preset = config.preset or environment.presets[0]
     panel = environment.load_panel(preset, "train")
     schedule = TaskSchedule(panel, **_fields_of(TaskSchedule, config))
+    rewards = RewardRule(**_fields_of(RewardRule, config))
+    sources = SignalSources(**_fields_of(SignalSources, config))
     objective, sampling = Objective(**_fields_of(Objective, config)), Sampling(**_fields_of(Sampling, config))
     trainer = TRAINERS.get(config.trainer)
     policy = load_policy(config.model, device=config.device, dtype="float32")
@@ -143,7 +152,7 @@ def run_training(config: TrainConfig) -> Path:
     config = replace(config, preset=preset, lr=_learning_rate(policy.model) if config.lr is None else config.lr)
     optimisation = Optimisation(**_fields_of(Optimisation, config))
     run = asdict(config) | {"params": params, "panel_sha256": panel.sha256, "weights": policy.fingerprint()}
-    _claim(config.out, run, method, params)
+    _claim(config.out, run, method)
     return trainer.train(
         policy,
         lambda: environment.make(preset=preset, split="train"),
@@ -155,8 +164,8 @@ def run_training(config: TrainConfig) -> Path:
         optimisation=optimisation,
         sampling=sampling,
         prompter=prompter,
-        success_reward=config.success_reward,
-        invalid_action_penalty=config.invalid_action_penalty,
+        rewards=rewards,
+        sources=sources,
         parallel=config.parallel,
         checkpoint_every=config.checkpoint_every,
     )
@@ -167,7 +176,7 @@ def parse_params(method: CreditMethod, texts: tuple[str, ...]) -> dict[str, Any]
 
     Args:
         method: The method.
-        texts: ``name=value``, the value a Python literal, ``inf``, or plain text.
+        texts: ``name=value``, the value a Python literal, ``true``, ``false``, ``inf``, or plain text.
 
     Returns:
         Values by name.
@@ -191,6 +200,8 @@ def parse_params(method: CreditMethod, texts: tuple[str, ...]) -> dict[str, Any]
 
 
 def _value(text: str) -> Any:
+    if text in ("true", "false"):  # as the recipes spell them
+        return text == "true"
     for read in (ast.literal_eval, float):
         try:
             return read(text)
@@ -210,13 +221,17 @@ def _learning_rate(model: PreTrainedModel) -> float:
     return SMALL_MODEL_LR if small else PUBLISHED_LR
 
 
-def _claim(out: Path, run: dict[str, Any], method: CreditMethod, params: dict[str, Any]) -> None:
-    """Make the folder this run's own, or check that it is; it may get more updates if no schedule depends on them."""
+def _claim(out: Path, run: dict[str, Any], method: CreditMethod) -> None:
+    """Make the folder this run's own, or check that it is.
+
+    What changes memory, speed and checks only may differ, and a run may get more updates if no schedule depends on
+    how many there are.
+    """
     from agentbench_credit.run_folder import claim
 
     run = {name: value for name, value in run.items() if name != "out"}
-    may_differ = ["checkpoint_every"]
-    if _stored_updates(out) < run["updates"] and not _follows_schedule(method, params):
+    may_differ = ["checkpoint_every", "batch_tokens", "parallel", "device", "ratio_tolerance"]
+    if _stored_updates(out) < run["updates"] and not method.scheduled:
         may_differ.append("updates")
     claim(out, run, may_differ=tuple(may_differ))
 
@@ -227,25 +242,6 @@ def _stored_updates(out: Path) -> int:
 
     run = read_run(out)
     return sys.maxsize if run is None else int(run["updates"])
-
-
-def _follows_schedule(method: CreditMethod, params: dict[str, Any]) -> bool:
-    """Tell whether a method gives other advantages at the end of training than at its start."""
-    import numpy as np
-
-    from agentbench_credit.batch import CreditBatch
-
-    rng = np.random.default_rng(0)
-    n_groups, members, n_turns, n_tokens = 4, 8, 4, 6
-    shape = (n_groups, members, n_turns)
-    batch = CreditBatch.from_rewards(
-        rng.normal(size=shape).tolist(),
-        states=rng.integers(0, 5, shape).tolist(),
-        tokens_per_turn=n_tokens,
-        signals={name: rng.exponential(size=np.prod(shape) * n_tokens) for name in method.signals_for(params)},
-    )
-    start, end = (method(replace(batch, progress=progress), **params).values for progress in (0.0, 1.0))
-    return not np.array_equal(start, end)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from agentbench_credit.env import Panel
 from agentbench_credit.errors import ConfigError
 from agentbench_credit.registry import Registry, subpackages
 from agentbench_credit.rollout import Start
-from agentbench_credit.trajectory import Trajectory
+from agentbench_credit.trajectory import Trajectory, Turn
 
 LossAggregation = Literal["token-mean", "sequence-mean", "constant"]
 
@@ -128,6 +129,56 @@ class TaskSchedule:
         return int(sequence.generate_state(1, np.uint64)[0])
 
 
+@dataclass(frozen=True)
+class RewardRule:
+    """What a trainer takes as the reward of a turn."""
+
+    success_reward: float | None = None
+    """Reward of a success in place of the environment's, see `outcome_rewards`; None keeps those."""
+    invalid_action_penalty: float = 0.0
+    """What a turn with an invalid action costs, as a negative number."""
+    penalty_in_reward: bool = True
+    """Whether the penalty is part of the reward; if not, it is added to the turn's advantage, where it stays local."""
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their ranges.
+
+        Raises:
+            ConfigError: A value is out of range.
+        """
+        if self.success_reward is not None and not math.isfinite(self.success_reward):
+            raise ConfigError(f"success_reward is {self.success_reward}", mend="give a finite number")
+        if not -math.inf < self.invalid_action_penalty <= 0:
+            what = f"invalid_action_penalty is {self.invalid_action_penalty}"
+            raise ConfigError(what, mend="give 0 or a finite negative number")
+
+    def apply(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+        """Return the rollouts with the rewards that count; the penalty is the batch's to add."""
+        return list(trajectories) if self.success_reward is None else outcome_rewards(trajectories, self.success_reward)
+
+
+@dataclass(frozen=True)
+class SignalSources:
+    """Where the signals come from that are more than a pass over the rollouts."""
+
+    references: Literal["own", "shuffled"] = "own"
+    """What a teacher reads: the reference of the task, or as a control the one of another task of the update."""
+    branches: int = 9
+    """Fresh rollouts from every visited state, for methods that read ``rollout_values`` (9 in 2410.01679)."""
+    critic_lr: float = 1e-5
+    """Learning rate of the critic, for methods that read ``values``."""
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their ranges.
+
+        Raises:
+            ConfigError: A value is out of range.
+        """
+        if not (self.branches >= 1 and 0 < self.critic_lr < math.inf):
+            what = f"branches {self.branches}, critic_lr {self.critic_lr}"
+            raise ConfigError(what, mend="use at least 1 branch and a learning rate above 0")
+
+
 def outcome_rewards(trajectories: Sequence[Trajectory], reward: float) -> list[Trajectory]:
     """Replace the environment's rewards by one for the outcome, as the papers do in ALFWorld and WebShop (10 or 0).
 
@@ -139,15 +190,19 @@ def outcome_rewards(trajectories: Sequence[Trajectory], reward: float) -> list[T
         reward: What the last turn of a success gets; every other turn gets 0.
 
     Returns:
-        The same rollouts with these rewards; a missing reward stays missing.
+        The same rollouts with these rewards; a missing reward (None, NaN) stays missing, and an infinite one infinite.
     """
+
+    def outcome(turn: Turn, success: bool) -> Turn:
+        known = turn.reward is not None and math.isfinite(turn.reward)
+        return replace(turn, reward=reward * success) if known else turn
+
     return [
         replace(
             trajectory,
             turns=tuple(
-                turn if turn.reward is None else replace(turn, reward=reward * (trajectory.success and turn is last))
-                for last in trajectory.turns[-1:]
-                for turn in trajectory.turns
+                outcome(turn, trajectory.success and number == len(trajectory.turns))
+                for number, turn in enumerate(trajectory.turns, start=1)
             ),
         )
         for trajectory in trajectories

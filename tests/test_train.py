@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -19,16 +19,18 @@ from agentbench_credit.credit import METHODS
 from agentbench_credit.credit.method import Credit, credit_method
 from agentbench_credit.env import ENVIRONMENTS
 from agentbench_credit.errors import AgentBenchError, ConfigError
+from agentbench_credit.policy.base import Sampling
 from agentbench_credit.policy.transformers import load_policy
-from agentbench_credit.run_folder import TRAINING_LOG
+from agentbench_credit.run_folder import TRAINING_LOG, only_process
 from agentbench_credit.train import TrainConfig, main, parse_params, run_training
+from agentbench_credit.trainer import Objective, Optimisation, RewardRule, SignalSources
 from models import save_model
 from toy_training import TOY
 
 ROOT = Path(__file__).parent.parent
 
 
-@credit_method("fading", paper="", evidence="code", summary="")
+@credit_method("fading", paper="", evidence="code", summary="", scheduled=True)
 def fading(batch: CreditBatch, *, start: float = 1.0) -> Credit:
     """Return credit that fades over the training."""
     return Credit((start - batch.progress) * batch.returns, "trajectory")
@@ -92,6 +94,7 @@ def test_parameters_are_literals_numbers_or_text() -> None:
     assert parse_params(METHODS.get("gigpo"), ("norm=none", "omega=0.5")) == {"norm": "none", "omega": 0.5}
     assert parse_params(METHODS.get("gigpo"), ("norm='none'",)) == {"norm": "none"}
     assert parse_params(gear, ("entropy_quantile=inf",)) == {"entropy_quantile": float("inf")}
+    assert parse_params(gear, ("mean_preserving=false",)) == {"mean_preserving": False}
     with pytest.raises(ConfigError, match="did you mean omega"):
         parse_params(METHODS.get("gigpo"), ("omga=0.5",))
     for wrong in (("omega",), ("omega=1", "omega=2")):
@@ -113,7 +116,7 @@ def test_another_configuration_in_the_same_folder_is_refused_by_field(config: Tr
         run_training(replace(config, updates=1, group_size=5, seed=1))
     with pytest.raises(ConfigError, match=r"params: \{\} there, \{'ddof': 0\} asked"):
         run_training(replace(config, updates=1, params=("ddof=0",)))
-    run_training(replace(config, updates=1, checkpoint_every=7))
+    run_training(replace(config, updates=1, checkpoint_every=7, batch_tokens=999, parallel=3, ratio_tolerance=0.1))
 
 
 def test_other_weights_under_the_same_name_are_another_run(config: TrainConfig, tmp_path: Path) -> None:
@@ -158,8 +161,10 @@ def test_what_cannot_be_is_said_before_anything_is_written(config: TrainConfig) 
         (replace(config, epochs=0), "out of range"),
         (replace(config, updates=0), "updates 0"),
         (replace(config, minibatches=3), "3 minibatches of 2 tasks"),
-        (replace(config, parallel=0), "parallel 0"),
-        (replace(config, invalid_action_penalty=0.5), "penalty of 0 or a negative number"),
+        (replace(config, parallel=0), "parallel is 0"),
+        (replace(config, invalid_action_penalty=0.5), "give 0 or a finite negative number"),
+        (replace(config, success_reward=float("nan")), "give a finite number"),
+        (replace(config, branches=0), "at least 1 branch"),
         (replace(config, prompt_mode="conversation", history=2), "history is 2"),
         (replace(config, model="no-such-model"), "no such model"),
     ]
@@ -173,6 +178,19 @@ def test_a_folder_that_cannot_be_written_is_one_line(config: TrainConfig, tmp_pa
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="the folder cannot be written"):
         run_training(replace(config, out=tmp_path / "file" / "run"))
+
+
+def test_two_processes_do_not_train_in_one_folder(config: TrainConfig) -> None:
+    with only_process(config.out), pytest.raises(ConfigError, match="another process works in this folder"):
+        run_training(config)
+    assert run_training(config).name == "update-000002"
+
+
+def test_every_setting_of_a_training_can_be_given_to_the_command() -> None:
+    given = {field.name for field in fields(TrainConfig)}
+    for kind in (Objective, Optimisation, RewardRule, SignalSources):
+        assert {field.name for field in fields(kind)} <= given, kind
+    assert {field.name for field in fields(Sampling)} - given == {"top_p", "top_k"}, "training samples from everything"
 
 
 def command(config: TrainConfig) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -89,6 +90,8 @@ def test_outcome_rewards_replace_the_environment_s_and_leave_missing_ones_missin
     missing, empty = rollout_with([1.0, None], success=True), rollout_with([], success=False)
     changed = outcome_rewards([won, lost, missing, empty], 10.0)
     assert [[turn.reward for turn in t.turns] for t in changed] == [[0.0, 0.0, 10.0], [0.0, 0.0], [0.0, None], []]
+    odd = outcome_rewards([rollout_with([1.0, math.nan, math.inf], success=True)], 10.0)[0]
+    assert [str(turn.reward) for turn in odd.turns] == ["0.0", "nan", "inf"], "the batch excludes or refuses them"
     assert [turn.reward for turn in won.turns] == [0.5, 0.5, -0.1], "the rollouts themselves are as they were"
     assert [turn.state_key for turn in changed[0].turns] == [turn.state_key for turn in won.turns]
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from agentbench_credit.errors import TrainingError
 from agentbench_credit.policy.transformers import no_progress_bars
+from agentbench_credit.trajectory import Trajectory
+from agentbench_credit.trajectory_io import write_trajectories
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -25,9 +28,22 @@ KEEP = 2
 """Checkpoints that stay; older ones are removed."""
 
 STATE_FILE = "trainer.pt"
-"""What only the trainer needs: the optimiser's state and the number of updates done."""
+"""What only the trainer needs: the state of its parts and the number of updates done."""
+
+ROLLOUTS_FILE = "rollouts.parquet"
+"""The rollouts of the checkpoint's last update, to look at and to run other credit methods over."""
 
 _NAME = re.compile(r"update-(\d{6,})")
+
+
+class Part(Protocol):
+    """What a trainer keeps beside the policy: an optimiser, a critic."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that goes on from here."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
 
 
 def newest_checkpoint(out: Path) -> Path | None:
@@ -51,14 +67,21 @@ def _checkpoints(folder: Path) -> list[Path]:
     return [path for _, path in sorted((int(match[1]), path) for path, match in names.items() if match)]
 
 
-def save_checkpoint(out: Path, updates: int, policy: TransformersPolicy, optimizer: torch.optim.Optimizer) -> Path:
+def save_checkpoint(
+    out: Path,
+    updates: int,
+    policy: TransformersPolicy,
+    parts: Mapping[str, Part],
+    rollouts: Sequence[Trajectory],
+) -> Path:
     """Write a checkpoint that `load_policy` reads, and remove all but the last `KEEP`.
 
     Args:
         out: The run's folder.
         updates: Updates done.
         policy: The trained model and its tokenizer.
-        optimizer: Its optimiser.
+        parts: What is saved beside them, by name.
+        rollouts: Those of the last update.
 
     Returns:
         The new checkpoint.
@@ -73,7 +96,8 @@ def save_checkpoint(out: Path, updates: int, policy: TransformersPolicy, optimiz
         for left_over in folder.glob(".update-*.tmp"):
             shutil.rmtree(left_over)
         temporary.mkdir(parents=True)
-        _write(temporary, policy, {"updates": updates, "optimizer": optimizer.state_dict()})
+        write_trajectories(temporary / ROLLOUTS_FILE, rollouts)
+        _write(temporary, policy, {"updates": updates} | {name: part.state_dict() for name, part in parts.items()})
         if target.exists():  # incomplete, or it would have been resumed from
             shutil.rmtree(target)
         temporary.rename(target)
@@ -112,13 +136,13 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip()}".split("\n")[0]
 
 
-def load_checkpoint(path: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> int:
-    """Load a checkpoint into a model and its optimiser.
+def load_checkpoint(path: Path, model: PreTrainedModel, parts: Mapping[str, Part]) -> int:
+    """Load a checkpoint into a model and what goes with it.
 
     Args:
         path: The checkpoint.
         model: A model of the same architecture and dtype.
-        optimizer: Its optimiser.
+        parts: What was saved beside it, by name.
 
     Returns:
         Updates done.
@@ -131,7 +155,8 @@ def load_checkpoint(path: Path, model: PreTrainedModel, optimizer: torch.optim.O
             saved = type(model).from_pretrained(path, dtype=model.dtype)
         model.load_state_dict(saved.state_dict())
         state = torch.load(path / STATE_FILE, map_location=model.device, weights_only=True)
-        optimizer.load_state_dict(state["optimizer"])
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
         return int(state["updates"])
     except Exception as error:  # a damaged file fails in many ways inside the libraries
         mend = "remove this folder; the same command then goes on from the checkpoint before it"

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +17,13 @@ from agentbench_credit.errors import ConfigError
 from agentbench_credit.policy.base import Sampling
 from agentbench_credit.policy.prompts import Prompter
 from agentbench_credit.policy.transformers import TransformersPolicy
-from agentbench_credit.rollout import Start, rollout
-from agentbench_credit.signals import check_model, compute_signals
-from agentbench_credit.trainer import Objective, Optimisation, TaskSchedule, outcome_rewards
-from agentbench_credit.trainers.local.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
+from agentbench_credit.rollout import Start
+from agentbench_credit.run_folder import only_process
+from agentbench_credit.signals import check_model
+from agentbench_credit.trainer import Objective, Optimisation, RewardRule, SignalSources, TaskSchedule
+from agentbench_credit.trainers.local.checkpoint import Part, load_checkpoint, newest_checkpoint, save_checkpoint
+from agentbench_credit.trainers.local.collect import Clock, Collector
+from agentbench_credit.trainers.local.critic import Critic
 from agentbench_credit.trainers.local.log import TrainingLog
 from agentbench_credit.trainers.local.optimise import Optimiser
 from agentbench_credit.trajectory import Trajectory
@@ -42,15 +41,15 @@ def train(
     optimisation: Optimisation,
     sampling: Sampling,
     prompter: Prompter,
-    success_reward: float | None = None,
-    invalid_action_penalty: float = 0.0,
+    rewards: RewardRule | None = None,
+    sources: SignalSources | None = None,
     parallel: int = 128,
     checkpoint_every: int = 10,
 ) -> Path:
     """Train a policy in place, going on from the newest checkpoint in the folder.
 
-    Nothing random is kept between updates: a run that was stopped ends with the same losses and weights as one that
-    was not, on the same machine with the same number of threads.
+    Nothing random is kept between updates: a run that was stopped ends with the same weights as one that was not, on
+    the same machine with the same number of threads.
 
     Args:
         policy: Its model is trained; the initial weights are the reference.
@@ -63,8 +62,8 @@ def train(
         optimisation: How.
         sampling: How rollouts are sampled: from the whole softmax, without top_p and top_k.
         prompter: Renders prompts.
-        success_reward: Reward of a success in place of the environment's, see `outcome_rewards`; None keeps those.
-        invalid_action_penalty: Added to the reward of a turn with an invalid action, 0 or negative.
+        rewards: What counts as reward; None takes the environment's as it is.
+        sources: Where signals come from that are more than a pass over the rollouts; None for the defaults.
         parallel: Episodes under way at once.
         checkpoint_every: Updates between checkpoints; the last update always has one.
 
@@ -79,75 +78,81 @@ def train(
         raise ConfigError(f"cannot train on {sampling}", mend=mend)
     if checkpoint_every < 1:
         raise ConfigError(f"checkpoint_every is {checkpoint_every}", mend="use at least 1")
+    needed = method.signals_for(method_params)
+    if "final_values" in needed:
+        mend = 'use truncation="terminal": no prompt is rendered after the last turn for the critic to read'
+        raise ConfigError(f"{method.name} reads final_values", where="the local trainer", mend=mend)
     check_model(policy.model)
     reference = deepcopy(policy.model).requires_grad_(False) if objective.kl_coefficient > 0 else None
     optimiser = Optimiser(policy.model, reference, objective, optimisation, sampling)
+    sources = sources or SignalSources()
+    critic = None
+    if "values" in needed:
+        critic = Critic(
+            policy.model,
+            lr=sources.critic_lr,
+            epochs=optimisation.epochs,
+            batch_tokens=optimisation.batch_tokens,
+            max_grad_norm=optimisation.max_grad_norm,
+        )
+    collector = Collector(
+        policy,
+        make_env,
+        method,
+        method_params,
+        rewards or RewardRule(),
+        sources,
+        prompter,
+        sampling,
+        optimisation.batch_tokens,
+        parallel,
+        critic,
+    )
+    parts: dict[str, Part] = {"optimiser": optimiser} | ({} if critic is None else {"critic": critic})
+    with only_process(out):
+        return _train(out, schedule, collector, optimiser, parts, checkpoint_every)
+
+
+def _train(
+    out: Path,
+    schedule: TaskSchedule,
+    collector: Collector,
+    optimiser: Optimiser,
+    parts: Mapping[str, Part],
+    checkpoint_every: int,
+) -> Path:
+    """Do the updates that the folder's newest checkpoint has not done; returns the last checkpoint."""
+    policy, name, updates = collector.policy, collector.method.name, schedule.updates
     newest = newest_checkpoint(out)
-    done = 0 if newest is None else load_checkpoint(newest, policy.model, optimiser.optimizer)
-    updates = schedule.updates
+    done = 0 if newest is None else load_checkpoint(newest, policy.model, parts)
     if newest is not None and done >= updates:
         print(f"{newest}: all {done} updates are done, nothing is left to train")
         return newest
-    update = partial(
-        _update,
-        collect=partial(rollout, policy, make_env, prompter=prompter, sampling=sampling, parallel=parallel),
-        method=method,
-        method_params=method_params,
-        optimiser=optimiser,
-        success_reward=success_reward,
-        invalid_action_penalty=invalid_action_penalty,
-    )
-    with TrainingLog(out, done) as log, progress(f"train {method.name}", updates - done) as bar:
+    with TrainingLog(out, done) as log, progress(f"train {name}", updates - done) as bar:
         for number in range(done + 1, updates + 1):
-            row = update(number, schedule.starts(number), share_done=(number - 1) / updates)
+            row, rollouts = _update(number, schedule.starts(number), (number - 1) / updates, collector, optimiser)
             log.write(row)
             if number % checkpoint_every == 0 or number == updates:
-                newest = save_checkpoint(out, number, policy, optimiser.optimizer)
+                newest = save_checkpoint(out, number, policy, parts, rollouts)
             bar.advance(text=f"success {row['success_rate']:.1%}, return {row['return_mean']:.2f}")
     assert newest is not None, "the last update has a checkpoint"
     return newest
 
 
 def _update(
-    number: int,
-    starts: Sequence[Start],
-    *,
-    share_done: float,
-    collect: Callable[..., list[Trajectory]],
-    method: CreditMethod,
-    method_params: Mapping[str, Any],
-    optimiser: Optimiser,
-    success_reward: float | None,
-    invalid_action_penalty: float,
-) -> dict[str, float]:
-    """Do one update; returns its row of the log."""
-    clock = _Clock()
-    needed = method.signals_for(method_params)
-    reads_teacher = method.teacher == "reference"
-    with clock("rollout"):
-        trajectories = collect(starts, with_reference=reads_teacher, label=f"update {number}")
-    if success_reward is not None:
-        trajectories = outcome_rewards(trajectories, success_reward)
-    turns = [turn for trajectory in trajectories for turn in trajectory.turns]
-    if reads_teacher and turns and all(turn.teacher_prompt_ids is None for turn in turns):
-        what = f"{method.name} compares with a teacher, but the environment gave no reference in update {number}"
-        warnings.warn(f"{what}: the teacher sees what the student sees", stacklevel=2)
-    with clock("signals"):
-        signals = compute_signals(
-            optimiser.model,
-            trajectories,
-            needed,
-            temperature=optimiser.sampling.temperature,
-            batch_tokens=optimiser.optimisation.batch_tokens,
-        )
+    number: int, starts: Sequence[Start], share_done: float, collector: Collector, optimiser: Optimiser
+) -> tuple[dict[str, float], list[Trajectory]]:
+    """Do one update; returns its row of the log and its rollouts."""
+    clock = Clock()
+    trajectories, batch = collector.collect(number, starts, share_done, clock)
     with clock("credit"):
-        batch = CreditBatch.from_trajectories(
-            trajectories, signals=signals, invalid_action_penalty=invalid_action_penalty, progress=share_done
-        )
-        credit = method(batch, **method_params)
+        credit = collector.method(batch, **collector.params)
     with clock("optimise"):
         metrics = optimiser.update(number, trajectories, batch, credit)
-    return {"update": number} | _outcome(trajectories, batch) | metrics | clock.seconds | _scalars(credit)
+        if collector.critic is not None and credit.value_targets is not None:
+            metrics |= collector.critic.update(trajectories, credit.value_targets, batch.included)
+    row = {"update": number} | _outcome(trajectories, batch) | metrics | clock.seconds | collector.costs
+    return row | _scalars(credit), trajectories
 
 
 def _outcome(trajectories: Sequence[Trajectory], batch: CreditBatch) -> dict[str, float]:
@@ -168,18 +173,5 @@ def _outcome(trajectories: Sequence[Trajectory], batch: CreditBatch) -> dict[str
 
 def _scalars(credit: Credit) -> dict[str, float]:
     """Return the method's diagnostics that are single numbers."""
-    numbers = {name: value for name, value in credit.diagnostics.items() if np.ndim(value) == 0}
-    return {f"credit_{name}": float(value) for name, value in numbers.items() if not isinstance(value, str)}
-
-
-class _Clock:
-    """Seconds by part of an update."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, part: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self.seconds[f"seconds_{part}"] = time.perf_counter() - began
+    numbers = (bool, int, float, np.number, np.bool_)
+    return {f"credit_{k}": float(v) for k, v in credit.diagnostics.items() if isinstance(v, numbers)}

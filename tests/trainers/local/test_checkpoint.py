@@ -33,13 +33,13 @@ def policy_with_history() -> tuple[TransformersPolicy, torch.optim.Optimizer]:
 
 def test_a_checkpoint_is_a_loadable_folder_and_restores_everything(tmp_path: Path) -> None:
     policy, optimizer = policy_with_history()
-    path = save_checkpoint(tmp_path, 50, policy, optimizer)
+    path = save_checkpoint(tmp_path, 50, policy, {"optimizer": optimizer}, [])
     assert path.name == "update-000050"
     loaded = load_policy(str(path), device="cpu")
     assert loaded.tokenizer.chat_template == policy.tokenizer.chat_template
     fresh = small_model(seed=3)
     fresh_optimizer = torch.optim.AdamW(fresh.parameters(), lr=0.5)
-    assert load_checkpoint(path, fresh, fresh_optimizer) == 50
+    assert load_checkpoint(path, fresh, {"optimizer": fresh_optimizer}) == 50
     for a, b, c in zip(policy.model.parameters(), fresh.parameters(), loaded.model.parameters(), strict=True):
         assert torch.equal(a, b)
         assert torch.equal(a, c)
@@ -53,7 +53,7 @@ def test_the_last_two_are_kept_and_the_newest_is_found(tmp_path: Path) -> None:
     assert newest_checkpoint(tmp_path / "none") is None
     policy, optimizer = policy_with_history()
     for updates in (5, 10, 1_000_000, 999_999):
-        save_checkpoint(tmp_path, updates, policy, optimizer)
+        save_checkpoint(tmp_path, updates, policy, {"optimizer": optimizer}, [])
     assert sorted(path.name for path in (tmp_path / FOLDER).iterdir()) == ["update-1000000", "update-999999"]
     newest = newest_checkpoint(tmp_path)
     assert newest is not None
@@ -62,23 +62,23 @@ def test_the_last_two_are_kept_and_the_newest_is_found(tmp_path: Path) -> None:
 
 def test_incomplete_checkpoints_are_ignored_and_cleared(tmp_path: Path) -> None:
     policy, optimizer = policy_with_history()
-    whole = save_checkpoint(tmp_path, 5, policy, optimizer)
+    whole = save_checkpoint(tmp_path, 5, policy, {"optimizer": optimizer}, [])
     (whole.parent / "update-000006").mkdir()
     (whole.parent / ".update-000007.tmp").mkdir()
     (whole.parent / ".update-000007.tmp" / STATE_FILE).write_bytes(b"half")
     (whole.parent / "notes").mkdir()
     assert newest_checkpoint(tmp_path) == whole
-    save_checkpoint(tmp_path, 6, policy, optimizer)
+    save_checkpoint(tmp_path, 6, policy, {"optimizer": optimizer}, [])
     assert sorted(path.name for path in (tmp_path / FOLDER).iterdir()) == ["notes", "update-000005", "update-000006"]
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     policy, optimizer = policy_with_history()
-    path = save_checkpoint(tmp_path, 5, policy, optimizer)
+    path = save_checkpoint(tmp_path, 5, policy, {"optimizer": optimizer}, [])
     data = (path / STATE_FILE).read_bytes()
     (path / STATE_FILE).write_bytes(data[: len(data) // 2])
     with pytest.raises(TrainingError, match=r"update-000005: the checkpoint is damaged .* remove this folder"):
-        load_checkpoint(path, small_model(), optimizer)
+        load_checkpoint(path, small_model(), {"optimizer": optimizer})
 
 
 @contextmanager
@@ -95,17 +95,17 @@ def no_file_larger_than(size: int) -> Iterator[None]:
 @pytest.mark.parametrize("share", [0.5, 1.5], ids=["weights", "optimiser"])
 def test_a_full_disk_is_one_line_and_leaves_the_earlier_checkpoint(tmp_path: Path, share: float) -> None:
     policy, optimizer = policy_with_history()
-    earlier = save_checkpoint(tmp_path, 5, policy, optimizer)
+    earlier = save_checkpoint(tmp_path, 5, policy, {"optimizer": optimizer}, [])
     weights = (earlier / "model.safetensors").stat().st_size
     with no_file_larger_than(int(share * weights)), pytest.raises(TrainingError, match="cannot be written") as caught:
-        save_checkpoint(tmp_path, 6, policy, optimizer)
+        save_checkpoint(tmp_path, 6, policy, {"optimizer": optimizer}, [])
     assert "\n" not in str(caught.value)
     assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["update-000005"]
-    assert load_checkpoint(earlier, policy.model, optimizer) == 5
+    assert load_checkpoint(earlier, policy.model, {"optimizer": optimizer}) == 5
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     policy, optimizer = policy_with_history()
     with pytest.raises(TrainingError, match="cannot be written"):
-        save_checkpoint(tmp_path / "file" / "run", 1, policy, optimizer)
+        save_checkpoint(tmp_path / "file" / "run", 1, policy, {"optimizer": optimizer}, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -52,13 +53,15 @@ def one_step(
     reference: PreTrainedModel | None = None,
     objective: Objective | None = None,
     model: PreTrainedModel | None = None,
+    temperature: float = 1.0,
     **optimisation: Any,
 ) -> tuple[dict[str, float], Gradients]:
     """Make one update of a fresh model with token advantages; returns its metrics and the gradient of the last step."""
     model = model or small_model()
     objective = objective or Objective(kl_coefficient=0.0 if reference is None else 0.5)
     settings = Optimisation(**({"lr": 1e-3, "max_grad_norm": 1e9, "ratio_tolerance": 10.0} | optimisation))
-    optimiser = Optimiser(model, reference, objective, settings, Sampling(max_new_tokens=8))
+    sampling = Sampling(max_new_tokens=8, temperature=temperature)
+    optimiser = Optimiser(model, reference, objective, settings, sampling)
     batch = CreditBatch.from_trajectories(trajectories)
     metrics = optimiser.update(1, trajectories, batch, Credit(np.asarray(advantages, float), "token", ratio))
     return metrics, [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
@@ -294,3 +297,153 @@ def test_the_reference_pulls_the_policy_back() -> None:
     credit = Credit(0 * advantages, "token")
     first = optimiser.update(1, trajectories, batch, credit)["reference_kl"]
     assert optimiser.update(2, trajectories, batch, credit)["reference_kl"] < first / 2
+
+
+def by_hand(
+    trajectories: Sequence[Trajectory],
+    advantages: Sequence[float] | np.ndarray,
+    weights: Sequence[float] | np.ndarray,
+    *,
+    temperature: float = 1.0,
+    ratio: Ratio = "token",
+    clip_low: float = 0.2,
+    clip_high: float = 0.2,
+    dual_clip: float | None = 3.0,
+    kl_coefficient: float = 0.0,
+) -> tuple[dict[str, float], Gradients]:
+    """Return what one step should report and its gradient: a plain pass for each turn, each case spelled out."""
+    model, reference = small_model(), small_model(seed=1)
+    logp, reference_logp, behaviour, owner = [], [], [], []
+    for index, trajectory in enumerate(trajectories):
+        for number, turn in enumerate(trajectory.turns):
+            ids = torch.tensor([[*turn.prompt_ids.tolist(), *turn.response_ids.tolist()]])
+            scores = [torch.log_softmax(m(ids).logits[0] / temperature, -1) for m in (model, reference)]
+            for place, token in enumerate(turn.response_ids.tolist()):
+                before = len(turn.prompt_ids) + place - 1
+                logp.append(scores[0][before, token])
+                reference_logp.append(float(scores[1][before, token].detach()))
+                behaviour.append(float(turn.logprobs[place]))
+                owner.append({"token": (index, number, place), "turn": (index, number), "sequence": (index,)}[ratio])
+    found = dict.fromkeys(("loss", "clip_fraction", "ratio_mean", "approx_kl", "reference_kl"), 0.0)
+    total = torch.zeros(())
+    for j, a in enumerate(advantages):
+        gaps = [float(logp[k].detach()) - behaviour[k] for k in range(len(logp)) if owner[k] == owner[j]]
+        r = math.exp(sum(gaps) / len(gaps))
+        bound = 1 + clip_high if a > 0 and r > 1 + clip_high else 1 - clip_low if a < 0 and r < 1 - clip_low else None
+        bound = dual_clip if dual_clip is not None and a < 0 and r > dual_clip else bound
+        d = reference_logp[j] - logp[j]
+        k3 = d.exp() - d - 1
+        total = total + weights[j] * (kl_coefficient * k3 - (r * a * logp[j] if bound is None else 0.0))
+        divergence = float(k3.detach())
+        found["loss"] += weights[j] * (kl_coefficient * divergence - (r if bound is None else bound) * a)
+        means = (float(bound is not None), r, r - 1 - math.log(r), divergence if kl_coefficient else 0.0)
+        for name, value in zip(list(found)[1:], means, strict=True):
+            found[name] += value / len(logp)
+    return found, list(torch.autograd.grad(total, list(model.parameters())))
+
+
+def difference(first: Gradients, second: Gradients) -> float:
+    return max(float((one - other).abs().max()) for one, other in zip(first, second, strict=True))
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.7},
+    {"clip_low": 0.05},
+    {"clip_high": 0.05},
+    {"clip_low": 0.6, "clip_high": 0.1, "temperature": 1.5},
+    {"dual_clip": 1.3},
+    {"dual_clip": None},
+    {"kl_coefficient": 0.7},
+    {"ratio": "turn"},
+    {"ratio": "sequence"},
+]
+
+
+@pytest.mark.parametrize("change", SETTINGS, ids=str)
+def test_every_setting_of_the_objective_reaches_the_gradient(change: dict[str, Any]) -> None:
+    trajectories, advantages = ragged(16, noise=1.0)
+    weights = np.full(len(advantages), 1 / len(advantages))
+    metrics, expected = by_hand(trajectories, advantages, weights, **change)
+    if change:
+        plain = by_hand(trajectories, advantages, weights)[1]
+        assert difference(expected, plain) > 1e-3, "the setting decides nothing here"
+    settings = dict(change)
+    temperature = settings.pop("temperature", 1.0)
+    objective = Objective(**{"kl_coefficient": 0.0} | settings)
+    reference = small_model(seed=1) if objective.kl_coefficient else None
+    # The credit method's own ratio, which a ratio of the objective overrides.
+    own: Ratio = "turn" if objective.ratio == "sequence" else "token"
+    found, gradients = one_step(
+        trajectories, advantages, ratio=own, reference=reference, objective=objective, temperature=temperature
+    )
+    assert {name: found[name] for name in metrics} == pytest.approx(metrics, rel=1e-4, abs=1e-5)
+    assert difference(gradients, expected) < 1e-5
+
+
+@pytest.mark.parametrize("ratio", ["turn", "sequence"])
+def test_the_ratio_of_the_credit_method_is_taken_unless_the_objective_has_one(ratio: Ratio) -> None:
+    trajectories, advantages = ragged()
+    weights = np.full(len(advantages), 1 / len(advantages))
+    expected = by_hand(trajectories, advantages, weights, ratio=ratio)[1]
+    assert difference(one_step(trajectories, advantages, ratio=ratio)[1], expected) < 1e-5
+
+
+def weights_by_hand(trajectories: Sequence[Trajectory], members: Sequence[int], aggregation: str) -> list[float]:
+    """Return each token's weight in the loss of a mini-batch."""
+    counted = [i for i in members if trajectories[i].reward is not None and trajectories[i].n_tokens]
+    n_tokens = sum(trajectories[i].n_tokens for i in counted)
+    weights = []
+    for i, trajectory in enumerate(trajectories):
+        weight = {
+            "token-mean": 1 / n_tokens,
+            "sequence-mean": 1 / len(counted) / max(trajectory.n_tokens, 1),
+            "constant": 1 / len(counted) / 8,
+        }[aggregation]
+        weights += [weight if i in counted else 0.0] * trajectory.n_tokens
+    return weights
+
+
+@pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean", "constant"])
+def test_each_minibatch_has_weights_of_its_own(aggregation: Any) -> None:
+    trajectories, _ = ragged()
+    nameless = make_trajectory([make_turn([9, 10], [8, 7], reward=None)], group=trajectories[4].group_id)
+    trajectories = sampled(small_model(), [*trajectories[:5], nameless, *trajectories[5:]], noise=0.3)
+    advantages = np.random.default_rng(7).normal(size=sum(t.n_tokens for t in trajectories))
+    members = [[i for i, t in enumerate(trajectories) if t.group_id in names] for names in (("g0", "g1"), ("g2", "g3"))]
+    model = small_model()
+    objective = Objective(loss_aggregation=aggregation, kl_coefficient=0.0)
+    # So small a rate leaves the weights as they are, and every step starts from the same.
+    settings = Optimisation(lr=1e-12, max_grad_norm=1e9, minibatches=2, epochs=2, ratio_tolerance=10.0)
+    optimiser = Optimiser(model, None, objective, settings, Sampling(max_new_tokens=8))
+    seen: list[Gradients] = []
+
+    def keep(*_: Any) -> None:
+        seen.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+
+    optimiser.optimizer.register_step_pre_hook(keep)
+    batch = CreditBatch.from_trajectories(trajectories)
+    loss = optimiser.update(1, trajectories, batch, Credit(advantages, "token"))["loss"]
+    expected = [by_hand(trajectories, advantages, weights_by_hand(trajectories, m, aggregation)) for m in members]
+    assert len(seen) == 4
+    for gradients, (_, wanted) in zip(seen, expected * 2, strict=True):
+        assert difference(gradients, wanted) < 1e-5
+    assert loss == pytest.approx(sum(metrics["loss"] for metrics, _ in expected) / 2, abs=1e-5)
+    assert difference(expected[0][1], expected[1][1]) > 1e-2
+
+
+def test_the_step_is_adamw_with_the_rate_of_the_warm_up_in_every_group() -> None:
+    trajectories, advantages = ragged()
+    model, before = small_model(), small_model()
+    settings = Optimisation(lr=0.4, warmup_updates=8, max_grad_norm=1e9, ratio_tolerance=10.0)
+    optimiser = Optimiser(model, None, Objective(kl_coefficient=0.0), settings, Sampling())
+    optimiser.optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))], "lr": 9.0})
+    batch = CreditBatch.from_trajectories(trajectories)
+    lr = optimiser.update(2, trajectories, batch, Credit(advantages, "token"))["lr"]
+    assert lr == pytest.approx(0.1)
+    assert [group["lr"] for group in optimiser.optimizer.param_groups] == [lr, lr]
+    for new, old in zip(model.parameters(), before.parameters(), strict=True):
+        assert new.grad is not None
+        # The first step: both moments are those of this gradient, and weights decay by 1 % of the rate.
+        expected = old.detach() * (1 - 0.01 * lr) - lr * new.grad / (new.grad.abs() + 1e-8)
+        torch.testing.assert_close(new.detach(), expected, atol=1e-5, rtol=1e-5)

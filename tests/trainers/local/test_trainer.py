@@ -41,8 +41,9 @@ def centred(batch: CreditBatch, *, scale: float = 1.0) -> Credit:
     scheduled=True,
 )
 def informed(batch: CreditBatch) -> Credit:
-    """Return the sum of all signals, to see that they arrive."""
-    return Credit(np.sum(list(batch.signals.values()), axis=0), "token", "turn", {"progress": batch.progress})
+    """Return the sum of the token signals, to see that they arrive."""
+    tokens = [batch.signals[name] for name in ("teacher_logp", "entropy", "kl")]
+    return Credit(np.sum(tokens, axis=0), "token", "turn", {"progress": batch.progress})
 
 
 class Interrupted(TaskSchedule):
@@ -183,7 +184,7 @@ def test_a_teacher_without_a_reference_is_announced(tmp_path: Path) -> None:
         def reference(self) -> str | None:
             return None
 
-    with pytest.warns(UserWarning, match="gave no reference in update 1: the teacher sees what the student sees"):
+    with pytest.warns(UserWarning, match="but only 0% of the turns have something to show it"):
         run(tmp_path, 1, method=informed, make_env=Silent)
 
 
@@ -208,7 +209,7 @@ def test_a_crashing_environment_costs_its_rollouts_only(tmp_path: Path) -> None:
         ({"sampling": Sampling(top_k=5)}, "cannot train on Sampling"),
         ({"sampling": Sampling(temperature=0.0)}, "temperature > 0"),
         ({"checkpoint_every": 0}, "checkpoint_every is 0"),
-        ({"invalid_action_penalty": 0.5}, "invalid_action_penalty"),
+        ({"optimisation": {"batch_tokens": 0}}, "batch_tokens"),
     ],
 )
 def test_what_would_train_wrongly_is_refused(tmp_path: Path, wrong: dict[str, Any], message: str) -> None:
