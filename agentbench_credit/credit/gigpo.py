@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from agentbench_credit.batch import CreditBatch
-from agentbench_credit.credit.groups import return_z_scores, state_groups, trajectory_groups
+import numpy as np
+
+from agentbench_credit.batch import CreditBatch, Floats
+from agentbench_credit.credit.groups import return_z_scores, state_groups, trajectory_groups, visit_diagnostics
 from agentbench_credit.credit.method import Credit, credit_method
 from agentbench_credit.credit.params import Baseline, Ddof, NonNegative, Norm, Share
 
@@ -43,19 +45,40 @@ def gigpo(
     Returns:
         Turn-level credit [T].
     """
+    episode, step, diagnostics = episode_and_step(
+        batch, gamma=gamma, norm=norm, episode_norm=episode_norm, ddof=ddof, eps=eps, baseline_over=baseline_over
+    )
+    return Credit(episode + omega * step, "turn", diagnostics=diagnostics)
+
+
+def episode_and_step(
+    batch: CreditBatch, *, gamma: float, norm: Norm, episode_norm: Norm, ddof: Ddof, eps: float, baseline_over: Baseline
+) -> tuple[Floats, Floats, dict[str, float]]:
+    """Return GiGPO's two terms before they are weighted (2505.10978, eq. 3 to 7).
+
+    Args:
+        batch: The rollouts.
+        gamma: Discount γ of the return-to-go.
+        norm: F of the step advantage: std + eps, or 1.
+        episode_norm: The same for A^E.
+        ddof: 1 for the sample's standard deviation, 0 for the population's.
+        eps: Added to the standard deviations.
+        baseline_over: What has weight 1 in A^E's mean and std.
+
+    Returns:
+        A^E and A^S of each turn [T], and the diagnostics: those of `visit_diagnostics`, and in
+        ``lone_rollouts_with_credit`` how many rollouts without a sibling have an A^S that is not 0.
+    """
     if episode_norm == "std":
         episode = return_z_scores(batch, ddof=ddof, eps=eps, baseline_over=baseline_over)
     else:
         episode = trajectory_groups(batch, baseline_over).centred(batch.returns, batch.absolute_returns)
+    owner = batch.trajectory_of_turn
     states = state_groups(batch)
     returns = batch.discounted_returns(gamma)
-    scale = batch.absolute_returns[batch.trajectory_of_turn]
+    scale = batch.absolute_returns[owner]
     step = states.z_scores(returns, scale, ddof=ddof, eps=eps) if norm == "std" else states.centred(returns, scale)
-    visited = int((states.sizes > 0).sum())
-    singletons = int((states.sizes == 1).sum())
-    diagnostics = {
-        "states": visited,
-        "repeated_states": visited - singletons,
-        "singleton_share": singletons / visited if visited else 0.0,
-    }
-    return Credit(episode[batch.trajectory_of_turn] + omega * step, "turn", diagnostics=diagnostics)
+    credited = np.bincount(owner[step != 0], minlength=batch.n_trajectories) > 0
+    alone = trajectory_groups(batch).sizes[batch.group] == 1
+    lone = {"lone_rollouts_with_credit": int((credited & alone).sum())}
+    return episode[owner], step, visit_diagnostics(states) | lone

@@ -109,6 +109,23 @@ class Groups:
         divisors[variances == 0.0] = 1.0
         return deviations / divisors[self.index]
 
+    def at_mean(self, values: Floats, scale: Floats | None = None) -> Bools:
+        """Tell which items equal the weighted mean of their group [n] but for rounding; true for items left out.
+
+        Args:
+            values: One value per item [n].
+            scale: As in `all_equal`.
+
+        Returns:
+            A flag per item [n].
+        """
+        highest = self._highest(np.abs(values) if scale is None else scale)
+        return np.abs(self.centred(values, scale)) <= ROUNDING * np.maximum(highest, 0.0)[self.index]
+
+    def means(self, values: Floats) -> Floats:
+        """Return the weighted mean of each group's values [G], 0 for a group without items."""
+        return self.sums(values) / np.where(self.total_weights > 0, self.total_weights, 1.0)
+
     def minus_mean_of_others(self, values: Floats, scale: Floats | None = None) -> Floats:
         """Return value − weighted mean of the group's other items [n].
 
@@ -148,6 +165,52 @@ def state_groups(batch: CreditBatch) -> Groups:
         Groups of turns, those of excluded rollouts left out.
     """
     return Groups(batch.state, batch.included[batch.trajectory_of_turn].astype(np.float64), batch.n_states)
+
+
+def joint_codes(first: Ints, second: Ints) -> Ints:
+    """Return one integer per pair, equal where both of its integers are, from 0 without a gap.
+
+    Args:
+        first: Integers from 0 [n].
+        second: Integers from 0 [n].
+
+    Returns:
+        The codes [n], in the order of `first`, then `second`.
+    """
+    pairs = first * (second.max(initial=0) + 1) + second
+    codes: Ints = np.unique(pairs, return_inverse=True)[1]
+    return codes
+
+
+def action_groups(batch: CreditBatch) -> Groups:
+    """Return the batch's turns by state and action, repeat visits of one rollout counted each.
+
+    Args:
+        batch: The rollouts.
+
+    Returns:
+        Groups of turns, those of excluded rollouts left out.
+    """
+    index = joint_codes(batch.state, batch.action)
+    return Groups(index, batch.included[batch.trajectory_of_turn].astype(np.float64), int(index.max(initial=-1)) + 1)
+
+
+def visit_diagnostics(states: Groups) -> dict[str, float]:
+    """Count the visited states and those that are visited once.
+
+    Args:
+        states: Turns by state, see `state_groups`.
+
+    Returns:
+        ``states``, ``repeated_states``, ``singleton_share`` (of the states).
+    """
+    visited = int((states.sizes > 0).sum())
+    singletons = int((states.sizes == 1).sum())
+    return {
+        "states": visited,
+        "repeated_states": visited - singletons,
+        "singleton_share": singletons / visited if visited else 0.0,
+    }
 
 
 def return_z_scores(batch: CreditBatch, *, ddof: Ddof, eps: float, baseline_over: Baseline) -> Floats:

@@ -23,9 +23,13 @@ class Bounds:
     """Whether the number must be larger than `low`."""
     or_inf: bool = False
     """Whether infinity is allowed too."""
+    whole: bool = False
+    """Whether the number must be an integer."""
 
     def admits(self, value: float) -> bool:
         """Tell whether a number may be taken; NaN never is."""
+        if self.whole and not isinstance(value, int):
+            return False
         inside = self.low <= value <= self.high and not (self.above and value == self.low)
         return inside or (self.or_inf and value == math.inf)
 
@@ -34,7 +38,7 @@ class Bounds:
         words = f"above {self.low:g}" if self.above else f"at least {self.low:g}"
         if self.high < math.inf:
             words += f" and at most {self.high:g}"
-        return f"a number {words}{', or inf' if self.or_inf else ''}"
+        return f"a {'whole ' if self.whole else ''}number {words}{', or inf' if self.or_inf else ''}"
 
 
 Share = Annotated[float, Bounds(0.0, 1.0)]
@@ -45,6 +49,8 @@ NonNegative = Annotated[float, Bounds(0.0, math.inf)]
 """0 or more; infinity is allowed."""
 Quantile = Annotated[float, Bounds(0.0, 1.0, or_inf=True)]
 """A quantile from 0 to 1, or infinity for a threshold that nothing reaches."""
+Count = Annotated[int, Bounds(1, math.inf, whole=True)]
+"""A whole number from 1."""
 Ddof = Literal[0, 1]
 """Subtracted from the count in a variance: 1 sample, 0 population."""
 Baseline = Literal["trajectory", "step"]

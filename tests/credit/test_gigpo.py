@@ -68,3 +68,25 @@ def test_diagnostics_count_states_of_included_rollouts_by_task() -> None:
     states = [[["s", "t"], ["s"], ["t"]], [["s"], ["s"]]]
     found = GIGPO(CreditBatch.from_rewards(rewards, states=states)).diagnostics
     assert (found["states"], found["repeated_states"], found["singleton_share"]) == (3, 2, pytest.approx(1 / 3))
+
+
+def test_a_lone_rollout_is_compared_with_itself_where_it_repeats_a_state() -> None:
+    """Returns-to-go at s are 0.25, 0.5 and 1, at t 0; the second group's lone rollout repeats nothing."""
+    rewards: list[list[list[float | None]]] = [[[0.0, 0.0, 1.0, 0.0], [None]], [[0.0, 1.0]], [[1.0], [0.0]]]
+    states = [[["s", "s", "s", "t"], ["s"]], [["s", "t"]], [["s"], ["s"]]]
+    credit = GIGPO(CreditBatch.from_rewards(rewards, states=states), gamma=0.5, norm="none")
+    third = 1.75 / 3
+    assert credit.values[:7] == pytest.approx([0.25 - third, 0.5 - third, 1.0 - third, 0, 0, 0, 0], abs=1e-12)
+    assert credit.diagnostics["lone_rollouts_with_credit"] == 1
+    group = [
+        references.Rollout([0.0, 0.0, 1.0, 0.0], [0, 0, 0, 1], [[]] * 4),
+        references.Rollout([None], [0], [[]]),
+    ]
+    expected = references.flat(references.gigpo([group], gamma=0.5, norm="none"))
+    assert credit.values[:5] == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_lone_rollout_with_equal_returns_to_go_is_zero() -> None:
+    credit = GIGPO(CreditBatch.from_rewards([[[0.0, 0.0]]], states=[[["s", "s"]]]))
+    assert credit.values.tolist() == [0.0, 0.0]
+    assert credit.diagnostics["lone_rollouts_with_credit"] == 0

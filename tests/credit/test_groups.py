@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 import references
 from agentbench_credit.batch import CreditBatch
-from agentbench_credit.credit.groups import Groups, state_groups, trajectory_groups
+from agentbench_credit.credit.groups import (
+    Groups,
+    action_groups,
+    joint_codes,
+    state_groups,
+    trajectory_groups,
+    visit_diagnostics,
+)
 
 
 def one_group(size: int) -> Groups:
@@ -119,6 +126,53 @@ def test_state_groups_keep_tasks_apart_and_count_repeat_visits() -> None:
     assert groups.n_groups == 3
     assert groups.index.tolist() == [0, 0, 1, 0, 2, 2]
     assert groups.sizes.tolist() == [3, 1, 1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30))
+@settings(max_examples=40)
+def test_joint_codes_number_the_distinct_pairs_in_order(pairs: list[tuple[int, int]]) -> None:
+    first, second = (np.array([pair[column] for pair in pairs], np.int64) for column in (0, 1))
+    assert joint_codes(first, second).tolist() == [sorted(set(pairs)).index(pair) for pair in pairs]
+
+
+def test_action_groups_divide_the_visits_of_a_state() -> None:
+    rewards: list[list[list[float | None]]] = [[[0.0, 0.0, 0.0], [0.0]], [[0.0], [None]]]
+    batch = CreditBatch.from_rewards(
+        rewards,
+        states=[[["s", "s", "t"], ["s"]], [["s"], ["s"]]],
+        actions=[[["left", "right", "left"], ["left"]], [["left"], ["left"]]],
+    )
+    groups = action_groups(batch)
+    assert groups.n_groups == 4
+    assert groups.index.tolist() == [0, 1, 2, 0, 3, 3]
+    assert groups.sizes.tolist() == [2, 1, 1, 1]
+
+
+def test_items_at_their_mean_are_found_in_spite_of_rounding() -> None:
+    values = np.array([0.1, 0.2, 0.3])
+    assert one_group(3).centred(values)[1] != 0.0  # the trap is real
+    assert one_group(3).at_mean(values).tolist() == [False, True, False]
+    assert one_group(3).at_mean(values + np.array([0.0, 1e-9, 0.0])).tolist() == [False, False, False]
+    left_out = Groups(np.array([0, 0, 0, 1]), np.array([1.0, 0.0, 1.0, 0.0]), 2)
+    assert left_out.at_mean(np.array([2.0, 9.0, 4.0, 7.0])).tolist() == [False, True, False, True]
+
+
+def test_rounding_of_the_terms_counts_for_items_at_their_mean() -> None:
+    values, scale = np.array([-1e-9, 0.0, 1e-9]), np.array([1e3, 1e3, 1e4])
+    assert one_group(3).at_mean(values, scale).all()
+    assert one_group(3).at_mean(values).tolist() == [False, True, False]
+
+
+def test_means_are_weighted_and_zero_without_items() -> None:
+    groups = Groups(np.array([0, 0, 1, 2]), np.array([1.0, 3.0, 0.0, 0.5]), 3)
+    assert groups.means(np.array([4.0, 8.0, 5.0, 6.0])).tolist() == [7.0, 0.0, 6.0]
+
+
+def test_visits_are_counted_over_included_rollouts() -> None:
+    batch = CreditBatch.from_rewards([[[0.0, 0.0], [0.0], [None]]], states=[[["s", "t"], ["s"], ["u"]]])
+    assert visit_diagnostics(state_groups(batch)) == {"states": 2, "repeated_states": 1, "singleton_share": 0.5}
+    nothing = visit_diagnostics(state_groups(CreditBatch.from_rewards([])))
+    assert nothing == {"states": 0, "repeated_states": 0, "singleton_share": 0.0}
 
 
 def test_no_items() -> None:
