@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -148,20 +149,12 @@ name = "third-party-credit"
 version = "1"
 
 [project.entry-points."agentbench_credit.credit"]
-outside = "third_party_credit:METHOD"
-broken = "third_party_credit_broken:METHOD"
-gear = "third_party_credit:METHOD"
+last_turn = "third_party_credit:last_turn"
+broken = "third_party_credit_broken:last_turn"
+gear = "third_party_credit:last_turn"
 
 [tool.setuptools]
 py-modules = ["third_party_credit", "third_party_credit_broken"]
-"""
-
-METHOD = """
-from agentbench_credit.credit import Credit, credit_method
-
-@credit_method("outside", paper="0000.00000", evidence="code", summary="A test.")
-def METHOD(batch):
-    return Credit(batch.returns, "trajectory")
 """
 
 USE_PLUGIN = """
@@ -176,7 +169,7 @@ try:
     METHODS.get("broken")
 except RegistryError as error:
     asked = str(error)
-values = METHODS.get("outside")(CreditBatch.from_rewards([[[1.0], [2.0]]])).values.tolist()
+values = METHODS.get("last_turn")(CreditBatch.from_rewards([[[0.0, 1.0], [0.0]]]), scale=2.0).values.round(3).tolist()
 print(json.dumps({
     "names": METHODS.names(), "loaded": loaded, "warnings": [str(w.message) for w in caught], "asked": asked,
     "values": values, "gear": METHODS.origin("gear"),
@@ -188,17 +181,20 @@ def test_an_installed_plugin_is_found_and_a_broken_one_is_named(checkout: Path, 
     plugin = tmp_path / "plugin"
     plugin.mkdir()
     (plugin / "pyproject.toml").write_text(PLUGIN)
-    (plugin / "third_party_credit.py").write_text(METHOD)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    [method] = [block for block in blocks if "def last_turn" in block]
+    assert len(method.splitlines()) <= 25
+    (plugin / "third_party_credit.py").write_text(method)
     (plugin / "third_party_credit_broken.py").write_text("import a_package_nobody_has")
     install(python, plugin, cwd=tmp_path)
     found = json.loads(run(python, "-c", USE_PLUGIN, cwd=checkout))
-    assert {"outside", "broken", "gear", "grpo"} <= set(found["names"])
-    assert "outside" in found["loaded"]
+    assert {"last_turn", "broken", "gear", "grpo"} <= set(found["names"])
+    assert "last_turn" in found["loaded"]
     assert "broken" not in found["loaded"]
     clash, broken = found["warnings"]
-    assert "third_party_credit:METHOD of third-party-credit ignored: gear" in clash
-    assert "'broken' cannot be loaded from third_party_credit_broken:METHOD" in broken
+    assert "third_party_credit:last_turn of third-party-credit ignored: gear" in clash
+    assert "'broken' cannot be loaded from third_party_credit_broken:last_turn" in broken
     assert "No module named 'a_package_nobody_has'" in broken
     assert found["asked"] == broken
-    assert found["values"] == [1.0, 2.0]
+    assert found["values"] == [0.0, 1.414, -1.414]
     assert found["gear"] == "agentbench_credit.credit.gear:gear"

@@ -13,8 +13,9 @@ README = Path(__file__).parents[1] / "README.md"
 def test_the_examples_run_one_after_the_other() -> None:
     blocks = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
     assert len(blocks) == 3
+    register = "METHODS.register('last_turn', last_turn)"
     check = "assert METHODS.get('last_turn')(batch).values[1] == METHODS.get('grpo')(batch).values[0]"
-    code = "\n".join([*blocks, check, "assert observation.count('#') > 10"])
+    code = "\n".join([*blocks, register, check, "assert observation.count('#') > 10"])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("[ 0.7071")

@@ -3,7 +3,12 @@
 from agentbench_credit.credit.method import Credit, CreditMethod, credit_method
 from agentbench_credit.registry import Registry
 
-_BUILTIN = ("grpo", "rloo", "gigpo", "rlsd", "gear")
+_BUILTIN = (
+    *("grpo", "dr_grpo", "rloo", "reinforce_pp", "gae"),
+    *("gigpo", "hgpo", "gagpo", "bepo", "gated_bepo", "gaca", "graft", "graphgpo", "g2po", "rtmc", "ecpo", "vineppo"),
+    *("rlsd", "gear"),
+    *("opsd", "sdpo"),
+)
 
 METHODS: Registry[CreditMethod] = Registry(
     "credit method",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,11 +13,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import references
-from agentbench_credit.batch import CreditBatch
+from agentbench_credit.batch import SIGNAL_LEVELS, CreditBatch
 from agentbench_credit.credit import METHODS
+from agentbench_credit.credit.method import SignalName
 
-GROUP_LOCAL = ("grpo", "rloo", "gigpo", "rlsd", "gear")
-"""Methods without a statistic over the whole batch."""
+BATCH_WIDE = ("reinforce_pp", "empg", "high_entropy", "gae")
+"""Methods with a statistic over the whole batch: other groups matter to them."""
+GROUP_LOCAL = tuple(name for name in METHODS.names() if name not in BATCH_WIDE)
+OTHER_THAN_RETURNS = ("gae", "vineppo", "mt_grpo", "graft", "empg")
+"""Methods that give credit where all returns of a group are equal, from values or single rewards."""
 
 Member = tuple[int, int]
 
@@ -36,7 +41,7 @@ def by_member(
     return {member: credit.values[index == i] for i, member in enumerate(order)}
 
 
-@pytest.mark.parametrize("method", GROUP_LOCAL)
+@pytest.mark.parametrize("method", METHODS.names())
 @given(world=references.worlds(), seed=st.integers(0, 99))
 @settings(max_examples=20)
 def test_permuting_rows_and_groups_permutes_the_output(method: str, world: references.World, seed: int) -> None:
@@ -67,7 +72,7 @@ def test_a_batch_split_by_groups_is_the_whole(method: str, world: references.Wor
             np.testing.assert_array_equal(values, whole[g, i])
 
 
-@pytest.mark.parametrize("method", GROUP_LOCAL)
+@pytest.mark.parametrize("method", METHODS.names())
 @given(world=references.worlds())
 @settings(max_examples=20)
 def test_excluded_rollouts_get_zero_and_leave_their_siblings_alone(method: str, world: references.World) -> None:
@@ -78,14 +83,15 @@ def test_excluded_rollouts_get_zero_and_leave_their_siblings_alone(method: str, 
         np.testing.assert_array_equal(values, alone[member] if member in alone else np.zeros(len(values)))
 
 
-@pytest.mark.parametrize("method", GROUP_LOCAL)
+@pytest.mark.parametrize("method", [name for name in METHODS.names() if name not in OTHER_THAN_RETURNS])
 @pytest.mark.parametrize(
     "group",
     [[[10.0]], [[0.1, 0.1, 0.1], [0.3], [0.2, 0.1]], [[1 / 3] * 3, [1.0]], [[10.9 - 0.1 * 3, 0.1, 0.1, 0.1], [10.9]]],
 )
 def test_a_group_of_one_or_with_equal_returns_is_exactly_zero(method: str, group: list[list[float]]) -> None:
-    tokens = sum(map(len, group))
-    signals = {name: np.linspace(0.1, 1.0, tokens) for name in ("kl", "entropy", "teacher_logp")}
+    turns = sum(map(len, group))  # of one token each
+    sizes = {"trajectory": len(group), "turn": turns, "token": turns}
+    signals = {name: np.linspace(0.1, 1.0, sizes[SIGNAL_LEVELS.get(name, "token")]) for name in get_args(SignalName)}
     batch = CreditBatch.from_rewards([group], signals=signals)
     defaults = METHODS.get(method).params
     credit = METHODS.get(method)(batch, **({"eps": 0.0} if "eps" in defaults else {}))
