@@ -263,8 +263,9 @@ def check_snapshot(probe: Probe) -> None:
         except Exception as error:  # pickle raises whatever the object does
             probe.add("snapshot-pickle", f"a snapshot cannot be pickled ({_text(error)})", "make it of plain values")
             return
-        lines = [env.restore(copy).state(), *(env.step(action).all() for action in actions)]
-        _compare(probe, "snapshot-pickle", "the state and one restored from a pickled copy", expected, lines)
+        fresh = probe.make()  # as another worker restores it
+        lines = [fresh.restore(copy).state(), *(fresh.step(action).all() for action in actions)]
+        _compare(probe, "snapshot-pickle", "the state and one restored from a pickled copy elsewhere", expected, lines)
 
 
 def check_global_random(probe: Probe) -> None:

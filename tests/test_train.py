@@ -152,7 +152,7 @@ def test_more_updates_go_on_unless_the_method_has_a_schedule(config: TrainConfig
 
 def test_what_cannot_be_is_said_before_anything_is_written(config: TrainConfig) -> None:
     wrong: list[tuple[TrainConfig, str]] = [
-        (replace(config, method="gaer"), "did you mean gear"),
+        (replace(config, method="gaer"), "did you mean gae or gear"),
         (replace(config, env="toyy"), "did you mean toy"),
         (replace(config, trainer="loca"), "did you mean local"),
         (replace(config, tasks_per_update=7), "use 1 to 6 tasks"),

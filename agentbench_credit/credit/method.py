@@ -43,7 +43,7 @@ class Distillation:
     ratio_clip: float | None = None
     """Most that the importance ratio, which multiplies the divergence, counts; None leaves the ratio out."""
     teacher_decay: float | None = None
-    """Share of the student that flows into the teacher's weights at each update; None keeps the initial weights."""
+    """Share of the student that flows into the teacher's weights at each optimiser step; None keeps the first ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +133,8 @@ class CreditMethod:
         if credit.values.shape != (batch.size(credit.level),):
             what = f"returned shape {credit.values.shape}, expected ({batch.size(credit.level)},)"
             raise CreditInputError(what, where=self.name)
+        if credit.distillation is not None:
+            self._check_distillation(batch, credit.distillation)
         if not batch.penalty_in_reward:
             credit = _with_penalty(batch, credit)
         values = credit.values
@@ -148,6 +150,17 @@ class CreditMethod:
             taught = batch.signals["taught"][_included(batch, "turn")]
             common["taught_share"] = float(taught.mean()) if taught.size else 0.0
         return replace(credit, diagnostics=common | credit.diagnostics)
+
+    def _check_distillation(self, batch: CreditBatch, distillation: Distillation) -> None:
+        weights = distillation.weights
+        if weights.shape != (batch.n_tokens,):
+            what = f"returned distillation weights of shape {weights.shape}, expected ({batch.n_tokens},)"
+            raise CreditInputError(what, where=self.name)
+        wrong = ~(np.isfinite(weights) & (weights >= 0))
+        if wrong.any():
+            bad = int(np.argmax(wrong))
+            place = f"{self.name}, {batch.place('token', bad)}"
+            raise CreditInputError(f"a distillation weight is {weights[bad]}", where=place)
 
 
 def credit_method(

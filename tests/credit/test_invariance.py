@@ -20,8 +20,8 @@ from agentbench_credit.credit.method import SignalName
 BATCH_WIDE = ("reinforce_pp", "empg", "high_entropy", "gae")
 """Methods with a statistic over the whole batch: other groups matter to them."""
 GROUP_LOCAL = tuple(name for name in METHODS.names() if name not in BATCH_WIDE)
-OTHER_THAN_RETURNS = ("gae", "vineppo", "mt_grpo", "graft", "empg")
-"""Methods that give credit where all returns of a group are equal, from values or single rewards."""
+OTHER_THAN_RETURNS = ("gae", "vineppo", "mt_grpo", "graft", "g2po", "rtmc", "empg")
+"""Methods that give credit where all returns of a group are equal, from values, single rewards or distances."""
 
 Member = tuple[int, int]
 

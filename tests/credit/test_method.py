@@ -11,6 +11,7 @@ import pytest
 
 from agentbench_credit.batch import CreditBatch, Floats, Level
 from agentbench_credit.credit import METHODS, Credit, CreditMethod, credit_method
+from agentbench_credit.credit.method import Distillation
 from agentbench_credit.errors import CreditInputError
 from agentbench_credit.registry import Registry
 
@@ -54,6 +55,23 @@ def test_a_penalty_inside_the_reward_changes_nothing_afterwards() -> None:
     batch = replace(penalised_batch(), penalty_in_reward=True)
     credit = returning(np.array([1.0, -1.0, 9.0]), "trajectory")(batch)
     assert (credit.level, credit.values.tolist()) == ("trajectory", [1.0, -1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0, 1.0], r"own: returned distillation weights of shape \(2,\), expected \(3,\)"),
+        ([1.0, -0.5, 1.0], r"own, .*rollout .*: a distillation weight is -0.5"),
+        ([1.0, 1.0, math.nan], r"own, .*rollout .*: a distillation weight is nan"),
+    ],
+)
+def test_weights_that_a_distillation_cannot_have_are_refused(weights: list[float], message: str) -> None:
+    @credit_method("own", paper="1234.56789", evidence="abstract", summary="a test")
+    def own(batch: CreditBatch) -> Credit:
+        return Credit(np.zeros(batch.n_trajectories), "trajectory", distillation=Distillation(np.array(weights)))
+
+    with pytest.raises(CreditInputError, match=message):
+        own(CreditBatch.from_rewards([[[0.0, 0.0, 1.0]]], tokens_per_turn=1))
 
 
 def test_a_missing_signal_is_named() -> None:

@@ -148,6 +148,8 @@ class Collector:
             if self.critic is not None:
                 signals["values"] = self.critic.values(trajectories)
         if "rollout_values" in needed:
+            penalty = self.rewards.invalid_action_penalty if self.rewards.penalty_in_reward else 0.0
+            gamma = {**self.method.params, **self.params}.get("gamma", 1.0)
             with clock("branches"):
                 branched = rollout_values(
                     self.policy,
@@ -159,6 +161,8 @@ class Collector:
                     seed=number,
                     parallel=self.parallel,
                     rewards=self.rewards.apply,
+                    invalid_action_penalty=penalty,
+                    gamma=gamma,
                 )
             signals["rollout_values"] = branched.values
             self.costs = branched.costs
