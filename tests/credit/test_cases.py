@@ -8,7 +8,6 @@ import pytest
 
 from agentbench_credit.batch import CreditBatch
 from agentbench_credit.credit import METHODS
-from agentbench_credit.credit.groups import trajectory_groups
 
 Groups = list[list[float | None]]
 
@@ -24,28 +23,27 @@ def batch_of(returns: Groups, turns: list[list[int]] | None = None) -> CreditBat
     )
 
 
-CASES: list[tuple[str, str, dict[str, Any], Groups, Groups]] = [
-    ("one rollout in the group", "grpo", {}, [[1.0]], [[0.0]]),
-    ("all equal", "grpo", {}, [[1.0, 1.0, 1.0]], [[0.0, 0.0, 0.0]]),
-    ("ddof 1", "grpo", {"ddof": 1, "eps": 0.0}, [[1.0, 0.0]], [[0.70710678, -0.70710678]]),
-    ("ddof 0", "grpo", {"ddof": 0, "eps": 0.0}, [[1.0, 0.0]], [[1.0, -1.0]]),
-    ("ragged groups", "rloo", {}, [[1.0, 0.0, 0.0], [2.0, 0.0]], [[1.0, -0.5, -0.5], [2.0, -2.0]]),
+Case = tuple[str, str, dict[str, Any], Groups, list[list[int]] | None, list[list[float]]]
+CASES: list[Case] = [
+    ("one rollout in the group", "grpo", {}, [[1.0]], None, [[0.0]]),
+    ("all equal", "grpo", {}, [[1.0, 1.0, 1.0]], None, [[0.0, 0.0, 0.0]]),
+    ("ddof 1", "grpo", {"ddof": 1, "eps": 0.0}, [[1.0, 0.0]], None, [[0.70710678, -0.70710678]]),
+    ("ddof 0", "grpo", {"ddof": 0, "eps": 0.0}, [[1.0, 0.0]], None, [[1.0, -1.0]]),
+    ("ragged groups", "rloo", {}, [[1.0, 0.0, 0.0], [2.0, 0.0]], None, [[1.0, -0.5, -0.5], [2.0, -2.0]]),
+    ("missing reward leaves its siblings alone", "dr_grpo", {}, [[1.0, None, 0.0]], None, [[0.5, 0.0, -0.5]]),
+    ("long rollouts do not weigh more", "dr_grpo", {}, [[10.0, 0.0]], [[2, 8]], [[5.0, -5.0]]),
 ]
 
 
 @pytest.mark.parametrize(
-    ("method", "params", "returns", "advantages"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+    ("method", "params", "returns", "turns", "advantages"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )
-def test_case(method: str, params: dict[str, Any], returns: Groups, advantages: list[list[float]]) -> None:
-    values = METHODS.get(method)(batch_of(returns), **params).values
+def test_case(
+    method: str,
+    params: dict[str, Any],
+    returns: Groups,
+    turns: list[list[int]] | None,
+    advantages: list[list[float]],
+) -> None:
+    values = METHODS.get(method)(batch_of(returns, turns), **params).values
     assert values == pytest.approx([a for group in advantages for a in group], abs=1e-8)
-
-
-def test_a_missing_reward_leaves_its_siblings_alone() -> None:
-    batch = batch_of([[1.0, None, 0.0]])
-    assert trajectory_groups(batch).centred(batch.returns).tolist() == [0.5, 0.0, -0.5]
-
-
-def test_long_rollouts_do_not_weigh_more() -> None:
-    batch = batch_of([[10.0, 0.0]], turns=[[2, 8]])
-    assert trajectory_groups(batch).centred(batch.returns).tolist() == [5.0, -5.0]
