@@ -49,16 +49,17 @@ class ToyEnv(gymnasium.Env[str, str]):
         return f"{self._letter}{self._turn}", reward, self._turn == 2, False, self._info(valid=bool(action))
 
     def reference(self) -> str | None:
-        return "!!"
+        return self._letter + "!!"
 
     def expert_action(self) -> str | None:
         return "!!"
 
-    def snapshot(self) -> object | None:
-        return None
+    def snapshot(self) -> object:
+        return self._letter, self._turn, self._total
 
-    def restore(self, snapshot: object) -> tuple[str, Info]:
-        raise NotImplementedError
+    def restore(self, snapshot: Any) -> tuple[str, Info]:
+        self._letter, self._turn, self._total = snapshot
+        return f"{self._letter}{self._turn}", self._info()
 
 
 def load_panel(preset: str, split: str) -> Panel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from agentbench_credit.batch import CreditBatch
+from agentbench_credit.credit import METHODS
 from agentbench_credit.credit.method import Credit, CreditMethod, credit_method
 from agentbench_credit.errors import AgentBenchError, ConfigError, TrainingError
 from agentbench_credit.policy.base import Sampling
@@ -18,7 +20,7 @@ from agentbench_credit.policy.prompts import Prompter
 from agentbench_credit.policy.transformers import TransformersPolicy, load_policy
 from agentbench_credit.rollout import Start
 from agentbench_credit.run_folder import TRAINING_LOG
-from agentbench_credit.trainer import Objective, Optimisation, TaskSchedule
+from agentbench_credit.trainer import Objective, Optimisation, SignalSources, TaskSchedule
 from agentbench_credit.trainers.local.trainer import train
 from models import small_model, small_tokenizer
 from toy_training import ToyEnv, load_panel
@@ -177,6 +179,37 @@ def test_a_finished_run_does_nothing_and_says_so(tmp_path: Path, capsys: pytest.
 def test_methods_get_their_signals_and_the_share_of_the_budget(tmp_path: Path) -> None:
     run(tmp_path, 4, method=informed)
     assert [float(row["credit_progress"]) for row in log_of(tmp_path)] == [0.0, 0.25, 0.5, 0.75]
+
+
+COLUMNS = {
+    "gae": ("critic_loss", "seconds_signals"),
+    "vineppo": ("branch_rollouts", "branch_turns", "seconds_branches"),
+    "opsd": ("distillation_loss", "credit_taught_share"),
+    "sdpo": ("distillation_loss", "credit_taught_share"),
+    "gear": ("credit_anchors",),
+}
+"""What the log holds for these methods beyond the common columns."""
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_every_method_trains(name: str, tmp_path: Path) -> None:
+    untrained = small_model(vocab_size=len(small_tokenizer()))
+    _, policy = run(tmp_path, 2, method=METHODS.get(name), sources=SignalSources(branches=2))
+    rows = log_of(tmp_path)
+    assert [row["update"] for row in rows] == ["1", "2"]
+    for column in ("loss", "return_mean", "grad_norm", *COLUMNS.get(name, ())):
+        assert all(math.isfinite(float(row[column])) for row in rows), column
+    assert float(rows[0]["credit_reconstruction"]) == METHODS.get(name).is_reconstruction
+    moved = [not torch.equal(a, b) for a, b in zip(untrained.parameters(), policy.model.parameters(), strict=True)]
+    assert any(moved)
+
+
+def test_shuffled_references_teach_something_else(tmp_path: Path) -> None:
+    run(tmp_path / "own", 2, method=METHODS.get("gear"))
+    run(tmp_path / "other", 2, method=METHODS.get("gear"), sources=SignalSources(references="shuffled"))
+    first, second = log_of(tmp_path / "own")[0], log_of(tmp_path / "other")[0]
+    assert first["return_mean"] == second["return_mean"], "the first rollouts are the same"
+    assert first["credit_weight_max"] != second["credit_weight_max"]
 
 
 def test_a_teacher_without_a_reference_is_announced(tmp_path: Path) -> None:
