@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
 import gymnasium
@@ -18,6 +19,8 @@ def load_panel(preset: str, split: str) -> Panel:
 
 
 class Corridor(gymnasium.Env[str, str]):
+    observation_space = action_space = gymnasium.spaces.Text(100, charset=string.printable)
+
     def __init__(self, preset: str = "line", split: str = "train") -> None:
         self.panel = load_panel(preset, split)
 

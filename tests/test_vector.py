@@ -1,0 +1,148 @@
+"""Vector environments: Gymnasium's resets, and failures that cost one episode."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from agentbench_credit.env import ENVIRONMENTS, Environment
+from agentbench_credit.errors import ConfigError, EnvironmentContractError
+from agentbench_credit.vector import TextVectorEnv, make_vec
+from toy_env import ENVIRONMENT, Corridor, load_panel
+
+
+class Fragile(Corridor):
+    """Raises, dies or hangs on request."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, Any]:
+        if options and options.get("task") == "broken":
+            raise RuntimeError("no such door")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, Any]:
+        if action == "raise":
+            raise RuntimeError("the door fell off")
+        if action == "die":
+            os.kill(os.getpid(), 9)
+        if action == "hang":
+            time.sleep(60)
+        return super().step(action)
+
+
+FRAGILE = Environment("fragile", "example/Fragile-v0", "test_vector:Fragile", ("line",), load_panel)
+WORKERS = pytest.mark.parametrize("workers", [0, 2])
+
+
+def same(first: Any, second: Any) -> None:
+    """Assert that two results of a vector environment agree, to the last key of info."""
+    if isinstance(first, dict):
+        assert first.keys() == second.keys()
+        for key in first:
+            same(first[key], second[key])
+    elif isinstance(first, tuple):
+        assert len(first) == len(second)
+        for one, other in zip(first, second, strict=True):
+            same(one, other)
+    elif isinstance(first, np.ndarray):
+        assert first.dtype == second.dtype
+        assert first.tolist() == second.tolist()
+    else:
+        assert first == second
+
+
+@WORKERS
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_it_does_what_gymnasiums_own_does(workers: int, mode: AutoresetMode) -> None:
+    own = SyncVectorEnv([lambda: ENVIRONMENT.make() for _ in range(3)], autoreset_mode=mode)
+    rng = np.random.default_rng(0)
+    with make_vec(ENVIRONMENT, 3, workers=workers, autoreset_mode=mode) as vector:
+        same(vector.reset(seed=5), own.reset(seed=5))
+        ended = 0
+        for _ in range(60):
+            actions = tuple(rng.choice(["left", "right", "nonsense"], 3, p=[0.2, 0.7, 0.1]).tolist())
+            result = vector.step(actions)
+            same(result, own.step(actions))
+            over = result[2] | result[3]
+            ended += int(over.sum())
+            if mode is AutoresetMode.DISABLED and over.any():
+                again = [vector.reset(options={"reset_mask": over}), own.reset(options={"reset_mask": over})]
+                same(*again)
+    assert ended > 5, "nothing was compared"
+
+
+@WORKERS
+def test_each_environment_takes_its_own_task(workers: int) -> None:
+    with make_vec("sokoban", 3, workers=workers, preset="embedded", split="test") as vector:
+        tasks = [task.id for task in list(ENVIRONMENTS.get("sokoban").load_panel("embedded", "test"))[:3]]
+        _, infos = vector.reset(options={"task": tasks})
+        assert infos["task_id"].tolist() == tasks
+        assert all(isinstance(actions, tuple) for actions in infos["admissible_actions"])
+
+
+@pytest.mark.parametrize(
+    ("workers", "action", "error"),
+    [(0, "raise", "fell off"), (2, "raise", "fell off"), (2, "die", "-9"), (2, "hang", "no answer within 1 s")],
+)
+def test_a_failure_ends_one_episode_and_is_replaced(workers: int, action: str, error: str) -> None:
+    with make_vec(FRAGILE, 2, workers=workers, timeout=1.0 if action == "hang" else 60.0) as vector:
+        vector.reset(seed=0)
+        with pytest.warns(UserWarning, match="environment 1 failed and is replaced"):
+            observations, rewards, terminated, truncated, infos = vector.step(["left", action])
+        assert observations[0].startswith("You are")
+        assert (observations[1], rewards[1], terminated[1], truncated[1]) == ("", 0.0, False, True)
+        assert error in infos["error"][1]
+        assert infos["_error"].tolist() == [False, True]
+        observations, *_, truncated, infos = vector.step(["left", "left"])
+        assert all(observation.startswith("You are") for observation in observations)
+        assert not truncated.any()
+        assert infos["turn"].tolist() == [2, 0], "the other went on, the new one has begun"
+
+
+@WORKERS
+def test_what_cannot_be_reset_raises_and_the_next_reset_works(workers: int) -> None:
+    with make_vec(FRAGILE, 2, workers=workers) as vector:
+        with pytest.raises(EnvironmentContractError, match=r"environment 1: cannot be reset \(no such door"):
+            vector.reset(options={"task": ["train-0", "broken"]})
+        observations, _ = vector.reset(options={"task": "train-0"})
+        assert observations[0] == observations[1]
+
+
+def test_wrong_calls_are_one_line() -> None:
+    with pytest.raises(ConfigError, match="2 environments over 3 workers"):
+        make_vec(ENVIRONMENT, 2, workers=3)
+    with make_vec(ENVIRONMENT, 2, autoreset_mode=AutoresetMode.DISABLED) as vector:
+        vector.reset(seed=0)
+        with pytest.raises(EnvironmentContractError, match="3 actions for 2 environments"):
+            vector.step(["left"] * 3)
+        with pytest.raises(EnvironmentContractError, match="1 seeds, 2 tasks and a mask of 2 for 2"):
+            vector.reset(seed=[1])
+        while not vector.step(["nonsense"] * 2)[3].any():
+            pass
+        with pytest.raises(EnvironmentContractError, match="environments 0, 1 have ended"):
+            vector.step(["left"] * 2)
+
+
+def open_things() -> tuple[int, int]:
+    return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+
+def test_opening_and_closing_leaves_nothing() -> None:
+    def cycle(workers: int) -> None:
+        vector: TextVectorEnv = make_vec(ENVIRONMENT, 2, workers=workers)
+        vector.reset(seed=0)
+        vector.close()
+
+    cycle(2)
+    before = open_things()
+    for _ in range(1000):
+        cycle(0)
+    for _ in range(5):
+        cycle(2)
+    assert open_things() == before
