@@ -17,7 +17,7 @@ help:
 	@echo "               table. Options: UPDATES=10 (training budget), TASKS=64 (first tasks only), OUT=$(OUT)"
 	@echo "  make test    run all tests that need no optional component"
 	@echo "  make check   lint, format, types, docstrings, spelling"
-	@echo "  make bench   measure the speed of credit methods and environments"
+	@echo "  make bench   measure the speed of credit methods, beside their slow references, and of environments"
 	@echo "  make venv    only install, with the tools of make test and make check"
 	@echo "  make clean   remove caches and build leftovers; keeps $(VENV) and runs"
 	@echo
@@ -53,8 +53,9 @@ check: $(VENV)/dev.stamp
 	$(BIN)/codespell
 	$(BIN)/mypy
 
-bench: $(VENV)/run.stamp
+bench: $(VENV)/dev.stamp
 	$(BIN)/python -m agentbench_credit.bench
+	PYTHONPATH=tests $(BIN)/python tests/bench_credit.py
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from agentbench_credit.credit import METHODS
+
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -19,3 +21,11 @@ def test_the_examples_run_one_after_the_other() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("[ 0.7071")
+
+
+def test_every_method_is_listed_with_its_evidence() -> None:
+    words = {"code": "released code", "paper": "paper", "abstract": "abstract only: **a reconstruction**"}
+    rows = [row.strip("| ").split(" | ") for row in README.read_text("utf-8").splitlines() if "credit/pages/" in row]
+    listed = {row[0].split("`")[1]: (row[-2], row[-1]) for row in rows if row[0].startswith("[`")}
+    methods = [METHODS.get(name) for name in METHODS.names()]
+    assert listed == {method.name: (method.paper or "—", words[method.evidence]) for method in methods}

@@ -6,7 +6,7 @@ from agentbench_credit.registry import Registry
 _BUILTIN = (
     *("grpo", "dr_grpo", "rloo", "reinforce_pp", "gae"),
     *("gigpo", "hgpo", "gagpo", "bepo", "gated_bepo", "gaca", "graft", "graphgpo", "g2po", "rtmc", "ecpo", "vineppo"),
-    *("rlsd", "gear"),
+    *("mt_grpo", "empg", "high_entropy", "rlsd", "crest", "gear"),
     *("opsd", "sdpo"),
 )
 

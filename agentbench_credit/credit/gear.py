@@ -6,17 +6,33 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agentbench_credit.batch import CreditBatch, Floats
+from agentbench_credit.batch import Bools, CreditBatch, Floats, sums_by
 from agentbench_credit.credit.groups import return_z_scores
-from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Ddof, NonNegative, Positive, Quantile, Share
-from agentbench_credit.credit.segments import Segments, find_segments
+from agentbench_credit.credit.method import Credit, SignalName, credit_method
+from agentbench_credit.credit.params import Baseline, Count, Ddof, NonNegative, Positive, Quantile
+from agentbench_credit.credit.segments import Segments, find_segments, fixed_segments
 from agentbench_credit.credit.tokens import (
+    Coefficient,
+    Width,
     bounded_exp,
+    included_tokens,
     turn_means,
     turn_quantiles,
     weight_diagnostics,
 )
+
+Divergence = Literal["full", "topk", "sampled"]
+DIVERGENCE_SIGNALS: dict[str, SignalName] = {"full": "kl", "topk": "kl_topk", "sampled": "teacher_logp"}
+
+
+def _signals(*, kl: Divergence, weight: str, segments: str, **_: Any) -> tuple[SignalName, ...]:
+    """Return what is read with these parameters."""
+    needed: set[SignalName] = {DIVERGENCE_SIGNALS[kl]}
+    if weight == "log_ratio":
+        needed.add("teacher_logp")
+    if segments == "entropy":
+        needed.add("entropy")
+    return tuple(sorted(needed))
 
 
 @credit_method(
@@ -24,19 +40,24 @@ from agentbench_credit.credit.tokens import (
     paper="2605.11853",
     evidence="abstract",
     summary="responses of many tokens and a reference to teach from: credit by segment (our reconstruction)",
-    signals=("entropy", "teacher_logp", "kl"),
+    signals=_signals,
     teacher="reference",
 )
 def gear(
     batch: CreditBatch,
     *,
+    kl: Divergence = "full",
     weight: Literal["directional", "magnitude", "log_ratio"] = "directional",
+    anchors: Literal["divergence", "random"] = "divergence",
     anchor_quantile: Quantile = 0.9,
     anchor_floor: NonNegative = 0.05,
+    segments: Literal["entropy", "fixed"] = "entropy",
     entropy_quantile: Quantile = 0.8,
-    epsilon: Share = 0.2,
+    segment_length: Count = 16,
+    segment_value: Literal["anchor", "mean"] = "anchor",
+    epsilon: Width = 0.2,
     temperature: Positive = 1.0,
-    c: NonNegative = 1.0,
+    c: Coefficient = 1.0,
     mean_preserving: bool = True,
     ddof: Ddof = 1,
     eps: NonNegative = 1e-6,
@@ -47,18 +68,24 @@ def gear(
     A reconstruction: of 2605.11853 only the abstract is public. It states reverse KL to a teacher that reads the ground
     truth, and segments that end by entropy; every formula and number beyond that is ours.
 
-    A response is the tokens of one turn. D_j is the signal ``kl``, H_j ``entropy``. The first token outside a segment
+    A response is the tokens of one turn. D_j is the divergence, H_j the entropy. The first token outside a segment
     with D_j > τ_D is an anchor and opens a segment; it lasts over the following tokens while H_j < τ_H. S_j is the
     anchor's D inside a segment, D_j elsewhere, and w_j follows from S_j − mean S over the response.
 
     Args:
-        batch: The rollouts, with the signals ``kl``, ``entropy`` and ``teacher_logp``.
+        batch: The rollouts, with the signals that the parameters ask for.
+        kl: D: ``"full"`` over the vocabulary (signal ``kl``), ``"topk"`` over its likeliest tokens (``kl_topk``), or
+            ``"sampled"`` log p_j(y_j) − log q_j(y_j) of the token itself (from ``teacher_logp``).
         weight: ``"directional"`` clip(exp(−sign(A)(S − mean S)/T), 1 ± ε); ``"magnitude"`` clip(1 + c(S − mean S),
             1 ± ε); ``"log_ratio"`` clip(exp(sign(A) d), 1 ± ε) with d = teacher minus behaviour log-prob, in a segment
             that of the anchor.
+        anchors: ``"random"``, a control: tokens drawn at the rate at which D exceeds τ_D in the response.
         anchor_quantile: τ_D is this quantile of D in the response; inf for no anchor.
         anchor_floor: τ_D is at least this, in nats.
+        segments: ``"fixed"``, a control: `segment_length` tokens, whatever the entropy.
         entropy_quantile: τ_H is this quantile of H in the response; inf for segments to the end of the turn.
+        segment_length: Tokens of a fixed segment.
+        segment_value: S, or d, of a segment: that of its anchor, or as a control the mean over its tokens.
         epsilon: The weight's largest distance ε from 1, before `mean_preserving`.
         temperature: T of the directional weight, in nats.
         c: Slope of the magnitude weight, per nat.
@@ -71,37 +98,70 @@ def gear(
         Token-level credit [K].
     """
     advantage = return_z_scores(batch, ddof=ddof, eps=eps, baseline_over=baseline_over)
-    divergence, entropy = batch.signals["kl"], batch.signals["entropy"]
     offsets = batch.token_offsets
-    anchor_threshold = np.maximum(turn_quantiles(divergence, offsets, anchor_quantile), anchor_floor)
-    end_threshold = turn_quantiles(entropy, offsets, entropy_quantile)
-    segments = find_segments(
-        divergence > batch.over_tokens(anchor_threshold, "turn"),
-        entropy >= batch.over_tokens(end_threshold, "turn"),
-        offsets,
+    divergence = (
+        batch.logp - batch.signals["teacher_logp"] if kl == "sampled" else batch.signals[DIVERGENCE_SIGNALS[kl]]
     )
+    thresholds = np.maximum(turn_quantiles(divergence, offsets, anchor_quantile), anchor_floor)
+    may_anchor = divergence > batch.over_tokens(thresholds, "turn")
+    if anchors == "random":
+        may_anchor = _as_many_at_random(batch, may_anchor, divergence)
+    if segments == "fixed":
+        found = fixed_segments(may_anchor, segment_length, offsets)
+    else:
+        entropy = batch.signals["entropy"]
+        ends = entropy >= batch.over_tokens(turn_quantiles(entropy, offsets, entropy_quantile), "turn")
+        found = find_segments(may_anchor, ends, offsets)
+    spread = found.with_anchor_values if segment_value == "anchor" else found.with_mean_values
     sign = np.sign(advantage)
     if weight == "log_ratio":
-        ratio = segments.with_anchor_values(batch.signals["teacher_logp"] - batch.logp)
-        weights = bounded_exp(batch.over_tokens(sign, "trajectory") * ratio, epsilon)
+        weights = spread(batch.signals["teacher_logp"] - batch.logp)
+        weights *= batch.over_tokens(sign, "trajectory")
+        weights = bounded_exp(weights, epsilon)
     else:
-        excess = segments.with_anchor_values(divergence)
-        excess -= batch.over_tokens(turn_means(excess, offsets), "turn")
+        weights = spread(divergence)
+        weights -= batch.over_tokens(turn_means(weights, offsets), "turn")
         if weight == "directional":
-            weights = bounded_exp(batch.over_tokens(-sign / temperature, "trajectory") * excess, epsilon)
+            weights *= batch.over_tokens(-sign / temperature, "trajectory")
+            weights = bounded_exp(weights, epsilon)
         else:
-            weights = np.clip(1.0 + c * excess, 1.0 - epsilon, 1.0 + epsilon)
+            weights *= c
+            weights += 1.0
+            np.clip(weights, 1.0 - epsilon, 1.0 + epsilon, out=weights)
     if mean_preserving:
         weights /= batch.over_tokens(turn_means(weights, offsets), "turn")
-    values = batch.over_tokens(advantage, "trajectory") * weights
-    return Credit(values, "token", diagnostics=_diagnostics(batch, segments, weights))
+    diagnostics = _diagnostics(batch, found, weights)
+    weights *= batch.over_tokens(advantage, "trajectory")
+    return Credit(weights, "token", diagnostics=diagnostics)
+
+
+def _as_many_at_random(batch: CreditBatch, chosen: Bools, divergence: Floats) -> Bools:
+    """Return tokens [K] drawn with the share of each turn's tokens that is chosen.
+
+    The draw is a hash of the token's numbers and place in its rollout, so that it is the same in any order of rollouts.
+    """
+    share = sums_by(batch.turn_of_token, chosen, batch.n_turns) / np.maximum(batch.token_counts, 1)
+    first = batch.token_offsets[batch.turn_offsets[:-1]]
+    place = np.arange(batch.n_tokens) - batch.over_tokens(first, "trajectory")
+    bits = np.zeros(batch.n_tokens, dtype=np.uint64)
+    for numbers in (divergence, batch.logp, place.astype(np.float64)):
+        bits = _scramble(bits ^ (numbers + 0.0).view(np.uint64))  # + 0.0 makes the two zeros one
+    return (bits >> np.uint64(11)) * 2.0**-53 < batch.over_tokens(share, "turn")
+
+
+def _scramble(bits: Any) -> Any:
+    """Return well-mixed integers (the finaliser of SplitMix64)."""
+    bits = bits + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
 
 
 def _diagnostics(batch: CreditBatch, segments: Segments, weights: Floats) -> dict[str, Any]:
     """Count anchors and segments over the included rollouts."""
     kept = batch.over_tokens(batch.included, "trajectory")
     lengths = segments.lengths[kept[segments.anchors]]
-    tokens = max(int(kept.sum()), 1)
+    tokens = max(len(included_tokens(batch, weights)), 1)
     return {
         "anchors": len(lengths),
         "anchor_share": len(lengths) / tokens,

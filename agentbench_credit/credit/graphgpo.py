@@ -56,7 +56,7 @@ def graphgpo(
     np.maximum.at(furthest, group[graph.kept], distances[graph.source[graph.kept]])
     ahead = distances[graph.target]
     ahead = np.where(ahead < 0, furthest[group] + 1, ahead)
-    scores = state_groups(batch).z_scores(scale * decay ** (ahead + 1.0), ddof=ddof, eps=eps)
+    scores = state_groups(batch).z_scores(scale * decay ** (ahead + 1).astype(np.float64), ddof=ddof, eps=eps)
     lost = graph.kept & (distances[graph.source] < 0)
     diagnostics = graph.diagnostics | {
         "groups_without_success": int((furthest == 0).sum()),

@@ -8,7 +8,7 @@ from agentbench_credit.batch import CreditBatch
 from agentbench_credit.credit.groups import return_z_scores
 from agentbench_credit.credit.method import Credit, credit_method
 from agentbench_credit.credit.params import Baseline, Ddof, NonNegative, Share
-from agentbench_credit.credit.tokens import bounded_exp, weight_diagnostics
+from agentbench_credit.credit.tokens import Width, bounded_exp, weight_diagnostics
 
 
 @credit_method(
@@ -24,7 +24,7 @@ def rlsd(
     batch: CreditBatch,
     *,
     mu: Share = 0.5,
-    epsilon: Share = 0.2,
+    epsilon: Width = 0.2,
     ddof: Ddof = 1,
     eps: NonNegative = 1e-6,
     baseline_over: Baseline = "trajectory",

@@ -65,7 +65,7 @@ def test_show_prints_the_page_and_an_unknown_name_is_mended(capsys: pytest.Captu
     text = capsys.readouterr().out
     assert text.startswith("# gear\n")
     assert "## Worked example" in text
-    with pytest.raises(AgentBenchError, match="did you mean gear"):
+    with pytest.raises(AgentBenchError, match="did you mean gae or gear"):
         main(["show", "gaer"])
     with pytest.raises(AgentBenchError, match="name a method"):
         main(["show"])
@@ -88,8 +88,8 @@ def test_check_computes_signals_with_a_model(file: Path, tmp_path: Path, capsys:
     main(["check", str(file), "--method", "high_entropy", "gear", "--model", str(model)])
     shown = rows(capsys.readouterr().out)
     assert shown["gear"][1] == "token"
-    # Nobody showed the teacher anything: no divergence, no anchor, the credit of grpo.
-    assert shown["gear"][2] == "0.283"
+    # Nobody showed the teacher anything: no divergence, no anchor, the credit of grpo, on 8 of 16 tokens.
+    assert shown["gear"][2] == "0.354"
     assert "anchors 0" in shown["gear"][4]
     assert "taught_share 0" in shown["gear"][4]
     assert shown["high_entropy"][1] == "token"

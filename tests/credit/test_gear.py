@@ -19,7 +19,11 @@ WEIGHTS = ["directional", "magnitude", "log_ratio"]
 QUANTILES = st.sampled_from([0.0, 0.3, 0.5, 0.8, 0.9, 1.0, math.inf])
 PARAMS = st.fixed_dictionaries(
     {
+        "kl": st.sampled_from(["full", "topk", "sampled"]),
         "weight": st.sampled_from(WEIGHTS),
+        "segments": st.sampled_from(["entropy", "fixed"]),
+        "segment_length": st.integers(1, 4),
+        "segment_value": st.sampled_from(["anchor", "mean"]),
         "anchor_quantile": QUANTILES,
         "anchor_floor": st.sampled_from([0.0, 0.05, 0.2, math.inf]),
         "entropy_quantile": QUANTILES,
@@ -105,6 +109,42 @@ def test_an_infinite_entropy_threshold_runs_segments_to_the_end_of_the_turn() ->
     assert found["segment_length_mean"] == 5.0
 
 
+def test_signals_are_those_that_the_parameters_read() -> None:
+    assert GEAR.signals_for({}) == ("entropy", "kl")
+    assert GEAR.signals_for({"kl": "topk", "weight": "log_ratio"}) == ("entropy", "kl_topk", "teacher_logp")
+    assert GEAR.signals_for({"kl": "sampled", "segments": "fixed"}) == ("teacher_logp",)
+
+
+def test_random_anchors_have_the_rate_of_divergent_ones_and_other_places() -> None:
+    rng = np.random.default_rng(0)
+    signals = {"kl": rng.exponential(1.0, 40_000), "entropy": np.zeros(40_000)}
+    batch = CreditBatch.from_rewards([[[1.0] * 200, [0.0] * 200]], tokens_per_turn=100, signals=signals)
+    options: dict[str, Any] = {"segments": "fixed", "segment_length": 1, "mean_preserving": False}
+    divergent, random = (GEAR(batch, anchors=kind, **options) for kind in ("divergence", "random"))
+    assert divergent.diagnostics["anchor_share"] == pytest.approx(0.1, abs=0.001)
+    assert random.diagnostics["anchor_share"] == pytest.approx(0.1, abs=0.01)
+    longer = GEAR(batch, anchors="random", **options | {"segment_length": 4})
+    changed = longer.values != random.values
+    assert 0.2 < changed.mean() < 0.4, "three tokens after each of the anchors that lie apart"
+    assert abs(np.corrcoef(changed[1:], signals["kl"][:-1])[0, 1]) < 0.3
+    shifted = CreditBatch.from_rewards([[[1.0] * 200, [0.0] * 200]], tokens_per_turn=100, signals=signals)
+    np.testing.assert_array_equal(GEAR(shifted, anchors="random", **options).values, random.values)
+
+
+@given(references.worlds(), st.integers(0, 9))
+@settings(max_examples=30)
+def test_random_anchors_do_not_depend_on_the_order_of_rollouts(world: references.World, turn: int) -> None:
+    order = references.members(world)
+    turned = order[turn % len(order) :] + order[: turn % len(order)]
+    values = {}
+    for name, members in (("straight", order), ("turned", turned)):
+        batch = references.build(world, members)
+        credit = GEAR(batch, anchors="random", anchor_quantile=0.5, mean_preserving=False)
+        values[name] = {m: credit.values[batch.trajectory_of_token == i] for i, m in enumerate(members)}
+    for member in order:
+        np.testing.assert_allclose(values["turned"][member], values["straight"][member], rtol=0, atol=1e-12)
+
+
 def worked_batch() -> CreditBatch:
     """A winner and a loser with the same five tokens: an anchor at token 1, entropy ends its segment at token 3."""
     signals = {
@@ -117,7 +157,7 @@ def worked_batch() -> CreditBatch:
 
 def test_worked_numbers() -> None:
     batch, unit = worked_batch(), 0.5**0.5
-    credit = GEAR(batch, epsilon=1.0, eps=0.0, mean_preserving=False)
+    credit = GEAR(batch, epsilon=0.9, eps=0.0, mean_preserving=False)
     # S = 0, 1, 1, 0, 0 with mean 0.4: blame falls on the segment, praise on the rest
     praise = [math.exp(0.4), math.exp(-0.6), math.exp(-0.6), math.exp(0.4), math.exp(0.4)]
     blame = [math.exp(-0.4), math.exp(0.6), math.exp(0.6), math.exp(-0.4), math.exp(-0.4)]
@@ -125,7 +165,7 @@ def test_worked_numbers() -> None:
     magnitude = GEAR(batch, weight="magnitude", c=0.5, eps=0.0, epsilon=0.25, mean_preserving=False)
     weights = [0.8, 1.25, 1.25, 0.8, 0.8]
     assert magnitude.values == pytest.approx([unit * w for w in weights] + [-unit * w for w in weights], abs=1e-12)
-    ratio = GEAR(batch, weight="log_ratio", epsilon=1.0, eps=0.0, mean_preserving=False).values[:5]
+    ratio = GEAR(batch, weight="log_ratio", epsilon=0.9, eps=0.0, mean_preserving=False).values[:5]
     assert ratio == pytest.approx([unit * w for w in (math.exp(-0.1), math.exp(-1), math.exp(-1), 1, 1)], abs=1e-12)
 
 

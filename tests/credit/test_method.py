@@ -76,8 +76,8 @@ def test_weights_that_a_distillation_cannot_have_are_refused(weights: list[float
 
 def test_a_missing_signal_is_named() -> None:
     batch = CreditBatch.from_rewards([[[1.0], [0.0]]], signals={"kl": [0.0, 0.0]})
-    with pytest.raises(CreditInputError, match="gear: the batch has no signal entropy, teacher_logp"):
-        METHODS.get("gear")(batch)
+    with pytest.raises(CreditInputError, match="gear: the batch has no signal entropy, teacher_logp —"):
+        METHODS.get("gear")(batch, weight="log_ratio")
 
 
 @pytest.mark.parametrize(

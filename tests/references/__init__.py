@@ -9,6 +9,7 @@ from references.statistics import centre, returns_to_go, z_score
 from references.step_methods import dr_grpo, ecpo, gaca, hgpo, reinforce_pp, rtmc
 from references.token_level import gear, quantile, rlsd, segment_anchors
 from references.turn_level import gigpo
+from references.turn_token_methods import crest, empg, high_entropy, mt_grpo
 from references.value_methods import gae
 from references.vine import vineppo
 from references.world import Rollout, World, build, flat, members, random_rollout, trajectory, worlds
@@ -31,7 +32,11 @@ REFERENCES = {
     "rtmc": rtmc,
     "ecpo": ecpo,
     "vineppo": vineppo,
+    "mt_grpo": mt_grpo,
+    "empg": empg,
+    "high_entropy": high_entropy,
     "rlsd": rlsd,
+    "crest": crest,
     "gear": gear,
 }
 """By method: a function from a world to one number per rollout, turn or token of every group, nested."""
@@ -42,11 +47,15 @@ __all__ = [
     "World",
     "build",
     "centre",
+    "crest",
+    "empg",
     "flat",
     "gear",
     "gigpo",
     "grpo",
+    "high_entropy",
     "members",
+    "mt_grpo",
     "quantile",
     "random_rollout",
     "returns_to_go",

@@ -45,7 +45,7 @@ def quantile(values: Sequence[float], q: float) -> float:
     if q == math.inf:
         return math.inf
     ordered = sorted(values)
-    position = q * (len(ordered) - 1)
+    position = round(q * (len(ordered) - 1), 9)  # 0.29 of 101 values is the 29th, not just before it
     below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
@@ -64,12 +64,39 @@ def segment_anchors(may_anchor: Sequence[bool], ends: Sequence[bool]) -> list[in
     return result
 
 
+def fixed_anchors(may_anchor: Sequence[bool], length: int) -> list[int | None]:
+    """The same for segments of a fixed length."""
+    result: list[int | None] = []
+    anchor: int | None = None
+    for j, opens in enumerate(may_anchor):
+        if anchor is not None and j - anchor >= length:
+            anchor = None
+        if anchor is None and opens:
+            anchor = j
+        result.append(anchor)
+    return result
+
+
+def spread(values: Sequence[float], anchors: Sequence[int | None], how: str) -> list[float]:
+    """Each token's value: its own outside a segment, else the anchor's or the mean over the segment."""
+    result = []
+    for j, anchor in enumerate(anchors):
+        inside = [values[i] for i, other in enumerate(anchors) if other == anchor]
+        mean = math.fsum(inside) / len(inside)
+        result.append(values[j] if anchor is None else values[anchor] if how == "anchor" else mean)
+    return result
+
+
 def gear(
     world: World,
+    kl: str = "full",
     weight: str = "directional",
     anchor_quantile: float = 0.9,
     anchor_floor: float = 0.05,
+    segments: str = "entropy",
     entropy_quantile: float = 0.8,
+    segment_length: int = 16,
+    segment_value: str = "anchor",
     epsilon: float = 0.2,
     temperature: float = 1.0,
     c: float = 1.0,
@@ -78,22 +105,25 @@ def gear(
 ) -> list[Any]:
     """Advantage per group, rollout, turn and token."""
 
+    def divergence_of(token: dict[str, float]) -> float:
+        return {"full": token["kl"], "topk": token["kl_topk"], "sampled": -gap(token)}[kl]
+
     def turn_weights(turn: list[dict[str, float]], direction: int) -> list[float]:
         if not turn:
             return []
-        divergence, entropy = [token["kl"] for token in turn], [token["entropy"] for token in turn]
+        divergence, entropy = [divergence_of(token) for token in turn], [token["entropy"] for token in turn]
         open_above = max(quantile(divergence, anchor_quantile), anchor_floor)
         close_from = quantile(entropy, entropy_quantile)
-        anchors = segment_anchors([d > open_above for d in divergence], [h >= close_from for h in entropy])
-        source = [j if anchor is None else anchor for j, anchor in enumerate(anchors)]
-        strength = [divergence[s] for s in source]
+        opens, closes = [d > open_above for d in divergence], [h >= close_from for h in entropy]
+        anchors = segment_anchors(opens, closes) if segments == "entropy" else fixed_anchors(opens, segment_length)
+        strength = spread(divergence, anchors, segment_value)
         mean = math.fsum(strength) / len(turn)
         if weight == "directional":
             weights = [bounded(-direction * (s - mean) / temperature, epsilon) for s in strength]
         elif weight == "magnitude":
             weights = [clip(1 + c * (s - mean), 1 - epsilon, 1 + epsilon) for s in strength]
         else:
-            weights = [bounded(direction * gap(turn[s]), epsilon) for s in source]
+            weights = [bounded(direction * d, epsilon) for d in spread([*map(gap, turn)], anchors, segment_value)]
         if mean_preserving:
             average = math.fsum(weights) / len(turn)
             weights = [w / average for w in weights]
