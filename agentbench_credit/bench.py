@@ -10,8 +10,9 @@ from pathlib import Path
 
 from agentbench_credit.command import parse, run_command
 
-SUFFIX = ".bench"
-"""Name of the modules that are looked for; each has a function ``bench() -> dict[str, float]``, measure by name."""
+NAME, SUFFIX = "bench", "_bench"
+"""Modules that are looked for: ``bench`` measures the folder it lies in, ``part_bench`` the module ``part`` beside it.
+Each has a function ``bench() -> dict[str, float]``, measure by name."""
 
 
 @dataclass(frozen=True)
@@ -23,23 +24,23 @@ class BenchConfig:
 
 
 def find_benches(paths: Sequence[str], prefix: str) -> dict[str, str]:
-    """Return the modules called ``bench`` in the folders of a package, importing none.
+    """Return the benchmark modules of a package and of the folders in it, importing none.
 
     Args:
         paths: The package's ``__path__``.
         prefix: The package's name.
 
     Returns:
-        Module names by the part that each measures, such as ``envs.sokoban``.
+        Module names by the part that each measures, such as ``signals`` and ``envs.sokoban``.
     """
     found: dict[str, str] = {}
-    for folder in pkgutil.iter_modules(paths):
-        if folder.ispkg:
-            inside = [str(Path(path) / folder.name) for path in paths]
-            if any(module.name == "bench" for module in pkgutil.iter_modules(inside)):
-                found[folder.name] = f"{prefix}.{folder.name}{SUFFIX}"
-            deeper = find_benches(inside, f"{prefix}.{folder.name}")
-            found |= {f"{folder.name}.{part}": module for part, module in deeper.items()}
+    for module in pkgutil.iter_modules(paths):
+        if module.ispkg:
+            inside = [str(Path(path) / module.name) for path in paths]
+            deeper = find_benches(inside, f"{prefix}.{module.name}")
+            found |= {f"{module.name}.{part}".strip("."): name for part, name in deeper.items()}
+        elif module.name == NAME or module.name.endswith(SUFFIX):
+            found[module.name.removesuffix(NAME).removesuffix("_")] = f"{prefix}.{module.name}"
     return found
 
 
@@ -60,6 +61,7 @@ def main(argv: list[str] | None = None) -> None:
     from agentbench_credit.errors import ConfigError
 
     benches = find_benches(agentbench_credit.__path__, agentbench_credit.__name__)
+    del benches[""]  # this module
     for part in config.only:
         if part not in benches:
             raise ConfigError(f"no benchmark {part!r}", where="--only", mend=f"known: {', '.join(benches)}")

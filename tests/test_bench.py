@@ -8,6 +8,7 @@ import pytest
 
 import agentbench_credit
 from agentbench_credit.bench import find_benches, main
+from agentbench_credit.credit import bench as credit_bench
 from agentbench_credit.errors import ConfigError
 
 
@@ -16,9 +17,11 @@ def test_bench_modules_are_found_at_any_depth_and_none_is_imported(tmp_path: Pat
         (tmp_path / folder).mkdir()
         if folder != "no_package":
             (tmp_path / folder / "__init__.py").write_text("raise RuntimeError")
-    for file in ("bench.py", "fast/bench.py", "fast/deep/deeper/bench.py", "no_package/bench.py", "plain/benches.py"):
+    files = ("fast/bench.py", "fast/deep/deeper/bench.py", "no_package/bench.py", "plain/benches.py", "model_bench.py")
+    for file in files:
         (tmp_path / file).write_text("raise RuntimeError")
     assert find_benches([str(tmp_path)], "house") == {
+        "model": "house.model_bench",
         "fast": "house.fast.bench",
         "fast.deep.deeper": "house.fast.deep.deeper.bench",
     }
@@ -27,16 +30,19 @@ def test_bench_modules_are_found_at_any_depth_and_none_is_imported(tmp_path: Pat
 def test_the_parts_with_a_promised_speed_have_one() -> None:
     found = find_benches(agentbench_credit.__path__, "agentbench_credit")
     assert found["credit"] == "agentbench_credit.credit.bench"
+    assert found["signals"] == "agentbench_credit.signals_bench"
     assert found["envs.sokoban"] == "agentbench_credit.envs.sokoban.bench"
 
 
-def test_one_part_is_measured_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_part_is_measured_and_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, value in (("ROLLOUTS", 8), ("TURNS", 40), ("GROWTH", 2)):
+        monkeypatch.setattr(credit_bench, name, value)
     main(["--only", "credit"])
     rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
     assert {row[1].strip() for row in rows} == {"credit"}
     measures = {row[2].strip(): float(row[3].replace(",", "")) for row in rows}
     assert measures["grpo turns/s"] > 0
-    assert measures["gear Mtokens/s"] > 0
+    assert measures["gear (a reconstruction) Mtokens/s"] > 0
 
 
 def test_an_unknown_part_is_refused() -> None:

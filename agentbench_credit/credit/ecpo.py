@@ -7,7 +7,7 @@ import numpy as np
 from agentbench_credit.batch import CreditBatch
 from agentbench_credit.credit.groups import action_groups, return_z_scores, state_groups, visit_diagnostics
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Ddof, NonNegative, Positive, Share
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, NonNegative, Positive, Share
 
 
 @credit_method(
@@ -20,8 +20,8 @@ def ecpo(
     batch: CreditBatch,
     *,
     gamma: Share = 0.95,
-    omega: NonNegative = 1.0,
-    kappa: NonNegative = 1.0,
+    omega: Coefficient = 1.0,
+    kappa: Coefficient = 1.0,
     tau: Positive = 4.0,
     ddof: Ddof = 1,
     eps: NonNegative = 1e-6,

@@ -7,8 +7,8 @@ import numpy as np
 from agentbench_credit.batch import CreditBatch
 from agentbench_credit.credit.groups import Groups, return_z_scores
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Ddof, NonNegative
-from agentbench_credit.credit.tokens import Coefficient, turn_means
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, NonNegative
+from agentbench_credit.credit.tokens import turn_means
 
 
 @credit_method(

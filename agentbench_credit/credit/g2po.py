@@ -10,7 +10,7 @@ from agentbench_credit.batch import CreditBatch, Truncation
 from agentbench_credit.credit.graph import state_graph
 from agentbench_credit.credit.groups import return_z_scores, state_groups
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Bounds, Ddof, NonNegative, Share
+from agentbench_credit.credit.params import Baseline, Bounds, Coefficient, Ddof, NonNegative, Share
 
 EndValue = Annotated[float, Bounds(-1e6, 1e6)]
 """What the end of a rollout is worth, in units of reward."""
@@ -28,7 +28,7 @@ def g2po(
     gamma: Share = 0.95,
     success_value: EndValue = 10.0,
     failure_value: EndValue = 0.0,
-    omega: NonNegative = 1.0,
+    omega: Coefficient = 1.0,
     truncation: Truncation = "terminal",
     ddof: Ddof = 1,
     eps: NonNegative = 1e-6,

@@ -8,7 +8,7 @@ from agentbench_credit.batch import CreditBatch
 from agentbench_credit.credit.gigpo import episode_and_step
 from agentbench_credit.credit.groups import Groups
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Ddof, NonNegative, Norm, Share
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, NonNegative, Norm, Share
 from agentbench_credit.credit.tokens import turn_means
 
 
@@ -22,7 +22,7 @@ def gaca(
     batch: CreditBatch,
     *,
     w0: Share = 0.5,
-    kappa: NonNegative = 0.5,
+    kappa: Coefficient = 0.5,
     gamma: Share = 0.95,
     norm: Norm = "std",
     episode_norm: Norm = "std",

@@ -10,7 +10,7 @@ from agentbench_credit.batch import CreditBatch, Truncation
 from agentbench_credit.credit.graph import state_graph
 from agentbench_credit.credit.groups import Groups, return_z_scores, state_groups
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Ddof, NonNegative, Share
+from agentbench_credit.credit.params import Coefficient, Ddof, NonNegative, Share
 
 
 @credit_method(
@@ -25,7 +25,7 @@ def gagpo(
     gamma: Share = 0.95,
     gae_lambda: Share = 0.8,
     norm: Literal["group", "batch", "none"] = "group",
-    episode_weight: NonNegative = 0.0,
+    episode_weight: Coefficient = 0.0,
     ratio: Literal["turn", "token"] = "turn",
     truncation: Truncation = "terminal",
     ddof: Ddof = 1,

@@ -9,17 +9,9 @@ import numpy as np
 from agentbench_credit.batch import Bools, CreditBatch, Floats, sums_by
 from agentbench_credit.credit.groups import return_z_scores
 from agentbench_credit.credit.method import Credit, SignalName, credit_method
-from agentbench_credit.credit.params import Baseline, Count, Ddof, NonNegative, Positive, Quantile
+from agentbench_credit.credit.params import Baseline, Coefficient, Count, Ddof, NonNegative, Positive, Quantile, Width
 from agentbench_credit.credit.segments import Segments, find_segments, fixed_segments
-from agentbench_credit.credit.tokens import (
-    Coefficient,
-    Width,
-    bounded_exp,
-    included_tokens,
-    turn_means,
-    turn_quantiles,
-    weight_diagnostics,
-)
+from agentbench_credit.credit.tokens import bounded_exp, included_tokens, turn_means, turn_quantiles, weight_diagnostics
 
 Divergence = Literal["full", "topk", "sampled"]
 DIVERGENCE_SIGNALS: dict[str, SignalName] = {"full": "kl", "topk": "kl_topk", "sampled": "teacher_logp"}

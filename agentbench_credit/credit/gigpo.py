@@ -7,7 +7,7 @@ import numpy as np
 from agentbench_credit.batch import CreditBatch, Floats
 from agentbench_credit.credit.groups import return_z_scores, state_groups, trajectory_groups, visit_diagnostics
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Ddof, NonNegative, Norm, Share
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, NonNegative, Norm, Share
 
 
 @credit_method(
@@ -20,7 +20,7 @@ def gigpo(
     batch: CreditBatch,
     *,
     gamma: Share = 0.95,
-    omega: NonNegative = 1.0,
+    omega: Coefficient = 1.0,
     norm: Norm = "std",
     episode_norm: Norm = "std",
     ddof: Ddof = 1,

@@ -8,7 +8,7 @@ from agentbench_credit.batch import CreditBatch, Ints, Truncation
 from agentbench_credit.credit.graph import StateGraph, state_graph
 from agentbench_credit.credit.groups import return_z_scores, state_groups
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Ddof, NonNegative, Positive, Share
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, NonNegative, Positive, Share
 
 
 @credit_method(
@@ -22,7 +22,7 @@ def graphgpo(
     *,
     decay: Share = 0.1,
     scale: Positive = 10.0,
-    omega: NonNegative = 1.0,
+    omega: Coefficient = 1.0,
     truncation: Truncation = "terminal",
     ddof: Ddof = 1,
     eps: NonNegative = 1e-6,

@@ -16,7 +16,7 @@ from agentbench_credit.credit.groups import (
     visit_diagnostics,
 )
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Ddof, NonNegative, Share
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, NonNegative, Share
 
 
 @credit_method(
@@ -29,7 +29,7 @@ def hgpo(
     batch: CreditBatch,
     *,
     history: Literal[0, 1, 2, 3, 4, 5] = 2,
-    alpha: NonNegative = 1.0,
+    alpha: Coefficient = 1.0,
     gamma: Share = 0.95,
     episode: bool = False,
     ddof: Ddof = 0,

@@ -7,8 +7,7 @@ import numpy as np
 from agentbench_credit.batch import CreditBatch, sums_by
 from agentbench_credit.credit.groups import return_z_scores, trajectory_groups
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Ddof, NonNegative
-from agentbench_credit.credit.tokens import Coefficient
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, NonNegative
 
 
 @credit_method(

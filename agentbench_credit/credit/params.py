@@ -45,6 +45,10 @@ Share = Annotated[float, Bounds(0.0, 1.0)]
 """A number from 0 to 1."""
 Positive = Annotated[float, Bounds(0.0, math.inf, above=True)]
 """A number above 0."""
+Width = Annotated[float, Bounds(0.0, 0.99)]
+"""The largest distance of a weight from 1; below 1, so that no weight is 0 and no advantage loses its sign."""
+Coefficient = Annotated[float, Bounds(0.0, 1e6)]
+"""A finite factor that is not negative."""
 NonNegative = Annotated[float, Bounds(0.0, math.inf)]
 """0 or more; infinity is allowed."""
 Quantile = Annotated[float, Bounds(0.0, 1.0, or_inf=True)]

@@ -7,8 +7,8 @@ import numpy as np
 from agentbench_credit.batch import CreditBatch
 from agentbench_credit.credit.groups import return_z_scores
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Ddof, NonNegative, Share
-from agentbench_credit.credit.tokens import Width, bounded_exp, weight_diagnostics
+from agentbench_credit.credit.params import Baseline, Ddof, NonNegative, Share, Width
+from agentbench_credit.credit.tokens import bounded_exp, weight_diagnostics
 
 
 @credit_method(

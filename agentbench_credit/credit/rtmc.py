@@ -7,7 +7,7 @@ import numpy as np
 from agentbench_credit.batch import CreditBatch
 from agentbench_credit.credit.groups import action_groups, state_groups, trajectory_groups, visit_diagnostics
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import NonNegative, Share
+from agentbench_credit.credit.params import Coefficient, NonNegative, Share
 
 
 @credit_method(
@@ -21,7 +21,7 @@ def rtmc(
     *,
     gamma: Share = 0.99,
     n0: NonNegative = 2.0,
-    success_return: NonNegative = 1.0,
+    success_return: Coefficient = 1.0,
 ) -> Credit:
     """Assign A = Q(s, a) − (n_s V(s) + n0 p) / (n_s + n0) to each turn (2604.11037).
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agentbench_credit.batch import CreditBatch, Floats, Ints, Scalar
 from agentbench_credit.credit.groups import ROUNDING
-from agentbench_credit.credit.params import Bounds, Ddof
-
-Width = Annotated[float, Bounds(0.0, 0.99)]
-"""The largest distance of a weight from 1; below 1, so that no weight is 0 and no advantage loses its sign."""
-Coefficient = Annotated[float, Bounds(0.0, 1e6)]
-"""A finite factor that is not negative."""
+from agentbench_credit.credit.params import Ddof
 
 
 def turn_reduce(ufunc: np.ufunc, values: Floats, token_offsets: Ints) -> Floats:
