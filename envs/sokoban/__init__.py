@@ -1,4 +1,4 @@
-"""Sokoban: push every box onto a target; text boards, solver-checked levels, gym-sokoban's rewards."""
+"""Sokoban: push every box onto a target; boards as text or pictures, solver-checked levels, gym-sokoban's rewards."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ ENVIRONMENT = Environment(
     name="sokoban",
     id="agentbench/Sokoban-v0",
     entry_point="agentbench_credit.envs.sokoban.env:SokobanEnv",
-    presets=("6x6-1box", "embedded", "ragen", "8x8-2box"),
+    presets=("6x6-1box", "embedded", "ragen", "8x8-2box", "visual", "10x10-3box", "10x10-4box"),
     load_panel=load_panel,
 )

@@ -1,4 +1,4 @@
-"""Sokoban as a text environment."""
+"""Sokoban as an environment: text, and pictures beside it in the presets that show them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from agentbench_credit.envs.sokoban.board import (
 )
 from agentbench_credit.envs.sokoban.panels import load_panel, panel_from_xsb
 from agentbench_credit.envs.sokoban.presets import find_preset
-from agentbench_credit.envs.sokoban.solver import solve
+from agentbench_credit.envs.sokoban.solver import solve, solve_pushes
+from agentbench_credit.envs.sokoban.sprites import Image, draw_board
 from agentbench_credit.envs.sokoban.xsb import from_xsb
 from agentbench_credit.errors import EnvironmentContractError
 
@@ -42,6 +43,11 @@ _LEGEND = (
     f"{WALL} wall, {FLOOR} floor, {TARGET} target, {BOX} box, {BOX_ON_TARGET} box on target, "
     f"{PLAYER} you, {PLAYER_ON_TARGET} you on target"
 )
+_PICTURE_LEGEND = (
+    "the picture shows them: brick wall, light floor, red ring target, brown box, green box with a tick on target, "
+    "person in blue you"
+)
+_SEE_PICTURE = "The picture shows the board."
 
 
 @dataclass(frozen=True)
@@ -63,27 +69,29 @@ class Snapshot:
 class SokobanEnv(gymnasium.Env[str, str]):
     """Push every box onto a target.
 
-    The observation is the board, one row a line. An action is a move, ``up``, ``down``, ``left`` or ``right``; where
-    the preset allows several moves a turn they are joined by ``||``. Case and spaces around moves do not matter. A
-    move costs 0.1, a box pushed onto a target brings 1, one pushed off costs 1, and the last box brings 10 more. An
-    action that is not understood changes nothing, costs 0.1 and takes a turn. After the end, `step` returns the last
-    observation with reward 0.
+    The observation is the board, one row a line; in a preset with pictures it is a sentence without the board, and
+    ``info["image"]`` holds the board as `draw_board` draws it, after each reset, step and restore. An action is a move,
+    ``up``, ``down``, ``left`` or ``right``; where the preset allows several moves a turn they are joined by ``||``.
+    Case and spaces around moves do not matter. A move costs 0.1, a box pushed onto a target brings 1, one pushed off
+    costs 1, and the last box brings 10 more. An action that is not understood changes nothing, costs 0.1 and takes a
+    turn. After the end, `step` returns the last observation with reward 0.
 
     Args:
         preset: Names panel, turn limit and moves a turn; see `presets.PRESETS`.
         split: Split of the preset's panel.
-        state_key: ``"full"`` or ``"observation"``; both give the board with its shape, which is the whole state.
+        state_key: ``"full"`` or ``"observation"``; both give the board with its shape, which is the whole state and all
+            that a picture shows.
         panel: Tasks to play instead of the preset's.
         levels: Path of an XSB file whose levels are played instead of the preset's; unlike a panel it can be stored in
             a trajectory.
         max_turns: Turn limit instead of the preset's.
-        render_mode: ``"ansi"`` or None.
+        render_mode: ``"rgb_array"`` makes `render` return a picture; ``"ansi"`` or None the board's text.
 
     Raises:
         EnvironmentContractError: An argument has a value that is not offered.
     """
 
-    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012 - Gymnasium declares it as an instance variable
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 - Gymnasium declares it as an instance variable
 
     def __init__(
         self,
@@ -98,8 +106,8 @@ class SokobanEnv(gymnasium.Env[str, str]):
         settings = find_preset(preset)
         if state_key not in ("full", "observation"):
             raise EnvironmentContractError(f"no state key {state_key!r}", mend="known: full, observation")
-        if render_mode not in (None, "ansi"):
-            raise EnvironmentContractError(f"no render mode {render_mode!r}", mend="known: ansi")
+        if render_mode not in (None, "ansi", "rgb_array"):
+            raise EnvironmentContractError(f"no render mode {render_mode!r}", mend="known: ansi, rgb_array")
         if max_turns is not None and max_turns < 1:
             raise EnvironmentContractError(f"max_turns is {max_turns}", mend="give at least 1")
         if panel is None:
@@ -110,7 +118,8 @@ class SokobanEnv(gymnasium.Env[str, str]):
         self.observation_space = spaces.Text(MAX_CELLS + LONGEST_ACTION, charset=_PRINTABLE + SYMBOLS + "\n")
         self.action_space = spaces.Text(LONGEST_ACTION, charset=_PRINTABLE)
         self._moves_per_turn = settings.moves_per_turn
-        self._instruction, self._refusal = _texts(settings.moves_per_turn)
+        self._with_image = settings.image
+        self._instruction, self._refusal = _texts(settings.moves_per_turn, settings.image)
         self._task_id, self._text, self._shape = "", "", ""
         self._cells: list[str] = []
         self._offsets: dict[str, int] = {}
@@ -180,10 +189,11 @@ class SokobanEnv(gymnasium.Env[str, str]):
         return self._observation(), 0.0, self._missing == 0, self._truncated, self._info(False)
 
     def _observation(self) -> str:
-        return self._text if self._understood else f"{self._refusal}\n{self._text}"
+        shown = _SEE_PICTURE if self._with_image else self._text
+        return shown if self._understood else f"{self._refusal}\n{shown}"
 
     def _info(self, action_valid: bool) -> Info:
-        return {
+        info: Info = {
             "state_key": (self._shape + self._text).encode(),
             "admissible_actions": MOVES,
             "action_valid": action_valid,
@@ -192,18 +202,21 @@ class SokobanEnv(gymnasium.Env[str, str]):
             "success": self._missing == 0,
             "turn": self._turn,
         }
+        if self._with_image:
+            info["image"] = draw_board(self._text)
+        return info
 
-    def render(self) -> str:
-        """Return the board."""
+    def render(self) -> str | Image:
+        """Return the board: a picture (uint8, shape (16·rows, 16·columns, 3)) or text, as `render_mode` says."""
         self._require_task()
-        return self._text
+        return draw_board(self._text) if self.render_mode == "rgb_array" else self._text
 
     def reference(self) -> str | None:
-        """Return the shortest plan from the current state, moves joined by ``||``.
+        """Return the plan with the fewest moves from the current state, moves joined by ``||``.
 
         Returns:
-            The plan, None if the board is solved, can no longer be solved, or is too hard for the solver (which
-            is warned about).
+            The plan; with a warning, one with the fewest pushes if that is all the solver finds; None if the board is
+            solved, can no longer be solved, or is too hard for the solver (which is warned about).
         """
         return _joined(self._plan())
 
@@ -215,7 +228,13 @@ class SokobanEnv(gymnasium.Env[str, str]):
         self._require_task()
         solution = solve(self._text)
         if solution.status == "limit":
-            warnings.warn(f"{self._task_id}: no plan within {solution.nodes} states", stacklevel=3)
+            by_pushes = solve_pushes(self._text)
+            if by_pushes.status == "limit":
+                what = f"no plan within {solution.nodes} and {by_pushes.nodes} states"
+            else:
+                what = f"the plan has the fewest pushes, {solution.nodes} states gave none with the fewest moves"
+            warnings.warn(f"{self._task_id}: {what}", stacklevel=3)
+            return by_pushes.moves
         return solution.moves
 
     def snapshot(self) -> Snapshot:
@@ -256,14 +275,14 @@ class SokobanEnv(gymnasium.Env[str, str]):
             raise EnvironmentContractError("no task has been started", mend="call reset() first")
 
 
-def _texts(moves_per_turn: int) -> tuple[str, str]:
+def _texts(moves_per_turn: int, image: bool) -> tuple[str, str]:
     """Return the instruction and the answer to an action that is not understood."""
     if moves_per_turn == 1:
         form, example = "one move: up, down, left or right", ""
     else:
         form = f"up to {moves_per_turn} moves (up, down, left, right) joined by ||"
         example = ", for example: up || left"
-    goal = f"Push every box onto a target ({_LEGEND})"
+    goal = f"Push every box onto a target ({_PICTURE_LEGEND if image else _LEGEND})"
     return f"{goal}. Answer with {form}{example}", f"Not understood. Answer with {form}"
 
 

@@ -1,14 +1,18 @@
-"""Panels: which levels belong to which split, built once, cached, and proven by a hash."""
+"""Panels: which levels belong to which split, shipped or built once and cached, and proven by a hash."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
+import sys
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TypedDict, cast
 
@@ -19,7 +23,7 @@ from agentbench_credit.envs.sokoban.board import BOX, canonical
 from agentbench_credit.envs.sokoban.generate import make_room, play_backwards, walk
 from agentbench_credit.envs.sokoban.presets import PRESETS, Preset, find_preset
 from agentbench_credit.envs.sokoban.solver import solve
-from agentbench_credit.envs.sokoban.xsb import read_xsb, to_xsb
+from agentbench_credit.envs.sokoban.xsb import pack, read_xsb, to_xsb, unpack
 from agentbench_credit.errors import EnvironmentContractError
 
 DRAWS_PER_LEVEL = 100
@@ -49,7 +53,10 @@ def published() -> dict[str, Published]:
 
 @cache
 def load_panel(preset: str, split: str) -> Panel:
-    """Return a preset's panel from the cache; the first call on a machine builds it, with a progress bar.
+    """Return a preset's panel.
+
+    Levels that are slow to make ship with the package (see `ship`). The others come from
+    the cache; the first call on a machine builds them, with a progress bar.
 
     Args:
         preset: A name in `PRESETS`; presets may share a panel.
@@ -59,12 +66,17 @@ def load_panel(preset: str, split: str) -> Panel:
         The panel whose hash ships with the package.
 
     Raises:
-        EnvironmentContractError: Unknown preset or split, or the levels built here are not the published ones.
+        EnvironmentContractError: Unknown preset or split, or the levels built or shipped are not the published ones.
     """
     name = find_preset(preset).panel
     splits = published()[name]["splits"]
     if split not in splits:
         raise EnvironmentContractError(f"no split {split!r}", where="sokoban", mend=f"known: {', '.join(splits)}")
+    shipped = shipped_file(name)
+    if shipped.is_file():
+        panel = _panel(name, split, read_shipped(shipped.read_text(encoding="utf-8"))[split])
+        _check(panel)
+        return panel
     path = _cache_file(name, split)
     if path.exists():
         try:
@@ -118,6 +130,48 @@ def build(name: str) -> dict[str, list[str]]:
     raise EnvironmentContractError(f"{DRAWS_PER_LEVEL} draws per level gave too few levels", where=f"panel {name}")
 
 
+def shipped_file(name: str) -> Traversable:
+    """Return where the package holds a panel's levels, if it ships them."""
+    return resources.files(__package__).joinpath("levels", f"{name}.txt")
+
+
+def ship(name: str, path: Path) -> dict[str, str]:
+    """Generate a panel's levels and write them to a file: ``python -m agentbench_credit.envs.sokoban.panels NAME``.
+
+    Args:
+        name: The panel; its sizes are in ``panels.json``.
+        path: The file.
+
+    Returns:
+        The hash of each split, which ``panels.json`` must hold.
+
+    Raises:
+        EnvironmentContractError: There is no such panel, or too many draws gave too few levels.
+    """
+    if name not in published():
+        raise EnvironmentContractError(f"no Sokoban panel {name!r}", mend=f"known: {', '.join(published())}")
+    levels = build(name)
+    atomic_write_text(path, write_shipped(levels))
+    return {split: _panel(name, split, levels[split]).sha256 for split in levels}
+
+
+def write_shipped(levels: dict[str, list[str]]) -> str:
+    """Return the text of a file of levels: for each split a title and its levels, run-length coded, one a line."""
+    return "".join(f"; {split}\n" + "".join(f"{pack(level)}\n" for level in levels[split]) for split in levels)
+
+
+def read_shipped(text: str) -> dict[str, list[str]]:
+    """Return the levels, in XSB and by split, of what `write_shipped` wrote."""
+    levels: dict[str, list[str]] = defaultdict(list)
+    rows: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("; "):
+            rows = levels[line[2:]]
+        else:
+            rows.append(unpack(line))
+    return levels
+
+
 def panel_from_xsb(path: Path, split: str = "test") -> Panel:
     """Make a panel of all levels in an XSB file, to be given to `SokobanEnv`.
 
@@ -163,7 +217,8 @@ def _new_boards(name: str, draws: int) -> Iterator[str]:
 
 
 def _fits(board: str, preset: Preset) -> bool:
-    solution = solve.__wrapped__(board)  # not through the cache: a panel would fill it
+    # Not through the cache, which a panel would fill, and by no clock, so that every machine makes the same levels.
+    solution = solve.__wrapped__(board, seconds=math.inf)
     return solution.status == "solved" and preset.shortest_plan <= len(solution.moves) <= preset.longest_plan
 
 
@@ -185,3 +240,9 @@ def _check(panel: Panel) -> None:
 
 def _cache_file(name: str, split: str) -> Path:
     return cache_dir() / "panels" / f"sokoban-{name}-v{published()[name]['version']}-{split}.json"
+
+
+if __name__ == "__main__":
+    for _name in sys.argv[1:]:
+        for _split, _sha256 in ship(_name, Path(str(shipped_file(_name)))).items():
+            print(f"{_name} {_split}: {_sha256}")

@@ -29,6 +29,8 @@ class Preset:
     """Levels whose optimal plan has more moves are not used."""
     walk: int = 0
     """Random steps without pushing that the player takes before the level begins."""
+    image: bool = False
+    """Whether the board is shown as a picture instead of text."""
 
 
 # A level that one move solves is no test: random moves solve three quarters of those. RAGEN moves the player before the
@@ -45,6 +47,15 @@ PRESETS = {
     ),
     "8x8-2box": Preset(
         "8x8-2box", rows=8, cols=8, boxes=2, turns=50, moves_per_turn=1, shortest_plan=2, longest_plan=50
+    ),
+    "visual": Preset(
+        "6x6-1box", rows=6, cols=6, boxes=1, turns=15, moves_per_turn=1, shortest_plan=2, longest_plan=15, image=True
+    ),
+    "10x10-3box": Preset(
+        "10x10-3box", rows=10, cols=10, boxes=3, turns=75, moves_per_turn=1, shortest_plan=10, longest_plan=75
+    ),
+    "10x10-4box": Preset(
+        "10x10-4box", rows=10, cols=10, boxes=4, turns=100, moves_per_turn=1, shortest_plan=15, longest_plan=100
     ),
 }
 

@@ -1,61 +1,35 @@
-"""Plans with the fewest moves: A* over player and boxes, pruned by the cells from which no target can be reached."""
+"""Plans: with the fewest moves, or, for levels that are too hard for that, with the fewest pushes."""
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
-from agentbench_credit.envs.sokoban.board import FLOOR, TARGET, offsets_of, read_board, static_part
+from agentbench_credit.envs.sokoban.board import FLOOR, TARGET, Board, read_board, static_part
+from agentbench_credit.envs.sokoban.room import push_distances
+from agentbench_credit.envs.sokoban.search import Solution, search
+
+WALKED_BOXES = 2
+"""Most boxes for which `solve` searches step by step, which needs no tables and is the quickest there."""
+WALKED_NODES = 200_000
+"""States after which a search step by step is given up."""
+PUSHED_NODES = 60_000
+"""States after which a search over pushes is given up: two or three seconds on boards of 10x10."""
+SECONDS = 5.0
+"""Time after which a search over pushes is given up; only large boards and slow machines need it."""
 
 _State = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Solution:
-    """What the solver found."""
-
-    status: Literal["solved", "unsolvable", "limit"]
-    """``"limit"``: the search was given up before it had an answer."""
-    moves: tuple[str, ...]
-    """The fewest moves that solve the board, empty unless solved."""
-    nodes: int
-    """States expanded."""
-
-
-@lru_cache(maxsize=4096)
-def push_distances(static: str) -> dict[int, int]:
-    """Return the fewest pushes from a cell to its nearest target, other boxes left out.
-
-    A box on a cell that is missing here can never reach a target: the cell is dead.
-
-    Args:
-        static: A board without player and boxes.
-
-    Returns:
-        Pushes by cell, found by pulling boxes back from the targets.
-    """
-    free = {i for i, cell in enumerate(static) if cell in (FLOOR, TARGET)}
-    frontier = [i for i in sorted(free) if static[i] == TARGET]
-    distances = dict.fromkeys(frontier, 0)
-    offsets = offsets_of(static).values()
-    for cell in frontier:
-        for offset in offsets:
-            origin = cell - offset
-            if origin in free and origin - offset in free and origin not in distances:
-                distances[origin] = distances[cell] + 1
-                frontier.append(origin)
-    return distances
-
-
 @lru_cache(maxsize=32768)
-def solve(text: str, node_limit: int = 200_000) -> Solution:
+def solve(text: str, node_limit: int | None = None, seconds: float = SECONDS) -> Solution:
     """Find a plan with the fewest moves from a board's state; ties always fall the same way.
 
     Args:
         text: The board, at any point of a game.
-        node_limit: States to expand before the search is given up.
+        node_limit: States to expand before the search is given up, None for `WALKED_NODES` with one or two boxes and
+            `PUSHED_NODES` with more.
+        seconds: Time after which the search is given up; with one or two boxes the states alone count.
 
     Returns:
         The solution.
@@ -64,6 +38,14 @@ def solve(text: str, node_limit: int = 200_000) -> Solution:
         EnvironmentContractError: The text is no valid board.
     """
     board = read_board(text)
+    if len(board.boxes) > WALKED_BOXES:
+        return search(board, "moves", PUSHED_NODES if node_limit is None else node_limit, seconds)
+    return _walk(board, WALKED_NODES if node_limit is None else node_limit)
+
+
+def _walk(board: Board, node_limit: int) -> Solution:
+    """Find a plan with the fewest moves, step by step over player and boxes."""
+    text = board.text
     static = static_part(text)
     free = {i for i, cell in enumerate(static) if cell in (FLOOR, TARGET)}
     distances = push_distances(static)
@@ -105,6 +87,26 @@ def solve(text: str, node_limit: int = 200_000) -> Solution:
                 came[following] = (state, name)
                 heapq.heappush(heap, (spent + estimate, -spent, ahead, after))
     return Solution("unsolvable", (), len(closed))
+
+
+@lru_cache(maxsize=4096)
+def solve_pushes(text: str, node_limit: int = PUSHED_NODES, seconds: float = SECONDS) -> Solution:
+    """Find a plan with the fewest pushes, each after the shortest walk to it; ties always fall the same way.
+
+    States that differ only in where the player stands are one, which makes this far quicker than `solve`.
+
+    Args:
+        text: The board, at any point of a game.
+        node_limit: States to expand before the search is given up.
+        seconds: Time after which the search is given up.
+
+    Returns:
+        The solution.
+
+    Raises:
+        EnvironmentContractError: The text is no valid board.
+    """
+    return search(read_board(text), "pushes", node_limit, seconds)
 
 
 def _plan(state: _State, came: dict[_State, tuple[_State, str]]) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ from agentbench_credit.errors import EnvironmentContractError
 SPLITS = ("train", "validation", "test")
 SMALL = {"train": 6, "validation": 3, "test": 3}
 SIZES = {"6x6-1box": (4096, 512, 512), "ragen": (8192, 512, 512), "8x8-2box": (1024, 256, 256)}
+SHIPPED = ("10x10-3box", "10x10-4box")
+SIZES |= dict.fromkeys(SHIPPED, (1024, 256, 256))
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ def test_every_level_looks_like_its_preset_and_can_be_solved_in_time(name: str) 
     preset = PRESETS[name]
     longest = min(preset.longest_plan, preset.turns * preset.moves_per_turn)
     for split in ("validation", "test"):
-        for task in panels.load_panel(name, split):
+        for task in panels.load_panel(name, split).tasks[:: 16 if name in SHIPPED else 1]:
             text = from_xsb(task.data)
             assert (text.count("\n") + 1, text.index("\n"), text.count("X")) == (preset.rows, preset.cols, preset.boxes)
             assert preset.shortest_plan <= len(solve(text).moves) <= longest
@@ -159,6 +161,31 @@ def test_too_few_levels_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_names_are_errors_that_list_the_known(preset: str, split: str, what: str) -> None:
     with pytest.raises(EnvironmentContractError, match=what):
         ENVIRONMENTS.get("sokoban").load_panel(preset, split)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_levels_are_those_that_the_command_makes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = {split: [task.data for task in panels.load_panel(name, split)][:2] for split in SPLITS}
+    row: panels.Published = {"version": 1, "splits": {split: {"size": 2, "sha256": ""} for split in SPLITS}}
+    monkeypatch.setattr(panels, "published", lambda: {name: row})
+    hashes = panels.ship(name, tmp_path / "levels.txt")
+    assert panels.read_shipped((tmp_path / "levels.txt").read_text()) == first
+    assert hashes == {split: panels._panel(name, split, first[split]).sha256 for split in SPLITS}
+    with pytest.raises(EnvironmentContractError, match="no Sokoban panel '9x9'"):
+        panels.ship("9x9", tmp_path / "levels.txt")
+
+
+def test_a_changed_shipped_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = panels.shipped_file("10x10-3box").read_text(encoding="utf-8")
+    monkeypatch.setattr(panels, "shipped_file", lambda name: tmp_path / f"{name}.txt")
+    panels.load_panel.cache_clear()
+    for damaged in (text.replace("@-", "-@", 1), text.replace("; train\n", "; train\n5#|#@$.#|5#\n"), ""):
+        (tmp_path / "10x10-3box.txt").write_text(damaged)
+        with pytest.raises(EnvironmentContractError, match="10x10-3box/train: the panel's hash is"):
+            panels.load_panel("10x10-3box", "train")
+        panels.load_panel.cache_clear()
 
 
 BUILD = """

@@ -13,7 +13,7 @@ from agentbench_credit.env import ENVIRONMENTS
 from agentbench_credit.envs.sokoban.env import SokobanEnv
 from agentbench_credit.envs.sokoban.generate import generate
 from agentbench_credit.envs.sokoban.panels import panel_from_xsb
-from agentbench_credit.envs.sokoban.xsb import from_xsb, read_xsb, to_xsb
+from agentbench_credit.envs.sokoban.xsb import from_xsb, pack, read_xsb, to_xsb, unpack
 from agentbench_credit.errors import EnvironmentContractError
 from agentbench_credit.policy.base import Sampling
 from agentbench_credit.policy.prompts import Prompter
@@ -50,6 +50,7 @@ def test_every_generated_board_survives_the_round_trip(seed: int) -> None:
     board = generate(rng.randint(5, 9), rng.randint(5, 9), 1, rng)
     if board is not None:
         assert from_xsb(to_xsb(board)) == board
+        assert unpack(pack(to_xsb(board))) == to_xsb(board)
 
 
 def test_a_file_with_titles_blank_lines_crlf_and_trailing_text(tmp_path: Path) -> None:
@@ -59,6 +60,28 @@ def test_a_file_with_titles_blank_lines_crlf_and_trailing_text(tmp_path: Path) -
         "#3\r\n#####\r\n#.$@#\r\n#####\r\nThat is all."
     )
     assert read_xsb(write(tmp_path, text)) == [(BOARD, 5), ("#####\n#PXO#\n#####", 13), ("#####\n#OXP#\n#####", 20)]
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_line_ends_and_encodings_of_all_systems(tmp_path: Path, ends: str, encoding: str) -> None:
+    path = tmp_path / "levels.xsb"
+    path.write_bytes(f"; \u2028 one\x0b\n{XSB}\n\n  ; #two#\n{XSB}".replace("\n", ends).encode(encoding))
+    assert read_xsb(path) == [(BOARD, 2), (BOARD, 9)]
+
+
+def test_run_length_coded_levels_in_one_line_or_several(tmp_path: Path) -> None:
+    text = f"; one line\n2-4#|3#2-#|#@$-.#|#-*2-#|6#\n\n-3#\n-#.#\n-#$#\n-#@#\n-3#\n\n{pack(XSB)}\n"
+    assert pack(XSB) == "2-4#|3#2-#|#@$-.#|#-*2-#|6#"
+    assert read_xsb(write(tmp_path, text)) == [(BOARD, 2), ("_###\n_#O#\n_#X#\n_#P#\n_###", 4), (BOARD, 10)]
+
+
+def test_comments_and_titles_with_walls_in_them_are_no_rows(tmp_path: Path) -> None:
+    text = (
+        "---- Level #1 ----\n###### Easy ######\n" + XSB + "\nComment:\nNot this:\n#####\n#@$ #\n#####\n"
+        "Comment-End:\nSolution: 2rD#\n\n#2\n" + XSB + "\ncomment: in one line #####\n"
+    )
+    assert [level.line for level in read_xsb(write(tmp_path, text))] == [3, 17]
 
 
 def test_text_that_is_not_utf8_may_stand_beside_levels(tmp_path: Path) -> None:
@@ -76,6 +99,12 @@ def test_text_that_is_not_utf8_may_stand_beside_levels(tmp_path: Path) -> None:
         ("\n######\n#@@$.#\n######", 2, "2 players"),
         ("#####\n#@$.\n#####", 1, "walls do not close"),
         ("#" * 200 + "\n" + "#\n" * 100, 1, "more than 10000 cells"),
+        ("\n5#|#@$.#|5#\n\n5#|#$2.#|5#\n", 4, "no player"),
+        ("\n5#|#@x.#|5#\n", 2, "'x' is not an XSB character"),
+        ("; one\n99999999999999999999#\n", 2, "more than 10000 cells"),
+        ("\n#####\n#@$.#\n###2\n", 4, "'2' is not an XSB character"),
+        ("#####\n#@$.#\n#\t###\n", 3, "is not an XSB character"),
+        (f"{XSB}\n\nComment:\n{XSB}\n", 7, "the comment has no end"),
     ],
 )
 def test_a_bad_level_is_named_by_file_and_line(tmp_path: Path, text: str, line: int, what: str) -> None:
