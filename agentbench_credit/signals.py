@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch import nn
 
 from agentbench_credit.batch import Floats, Ints
 from agentbench_credit.credit.method import SignalName
+from agentbench_credit.divergences import entropy, over_vocabulary, reverse_kl, top_k_with_tail
 from agentbench_credit.errors import ModelError, TrainingError
 from agentbench_credit.packing import packed_batches
 from agentbench_credit.samples import Sample, build_samples, token_place
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
 
 HEAD_ELEMENTS = 2**25
 """Most logits in memory at once (128 MiB in float32); longer batches go through the head in chunks."""
+
+TOP_K = 100
+"""Tokens of the student that the signal ``kl_topk`` tells apart."""
+
+Role = Literal["student", "teacher"]
+ROLES: Mapping[SignalName, tuple[Role, ...]] = {
+    "entropy": ("student",),
+    "teacher_logp": ("teacher",),
+    "kl": ("student", "teacher"),
+    "kl_topk": ("student", "teacher"),
+}
+"""Whose distributions each token signal is made from."""
 
 BLOCK_TOKENS = 2**16
 """Most response tokens whose hidden states `compute_signals` keeps at once, unless one trajectory has more."""
@@ -59,7 +72,7 @@ def check_model(model: PreTrainedModel) -> None:
             packed = head(response_hidden(model, rows, batch_tokens=16)).float().view_as(plain)
     except Exception as error:  # a model without attention fails in its own way
         raise ModelError("the model takes no attention mask over pairs of tokens", where=where, mend=mend) from error
-    rounding = torch.finfo(model.dtype).eps ** 0.5 * float(plain.nan_to_num().abs().max())
+    rounding = torch.finfo(model.dtype).eps ** 0.5 * float(plain.nan_to_num(0.0, 0.0, 0.0).abs().max())
     if not torch.allclose(plain, packed, rtol=0.0, atol=rounding, equal_nan=True):
         raise ModelError("the attention does not follow a mask over pairs of tokens", where=where, mend=mend)
 
@@ -109,23 +122,11 @@ def token_logp(model: PreTrainedModel, hidden: torch.Tensor, targets: torch.Tens
         Log-probabilities [R] in nats, float32; their gradient reaches the model.
     """
 
-    def chunk_logp(hidden_chunk: torch.Tensor, target_chunk: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = model.get_output_embeddings()(hidden_chunk).float() / temperature
-        return logits.gather(-1, target_chunk[:, None]).squeeze(-1) - logits.logsumexp(-1)
+    def measure(logp: torch.Tensor, block_targets: torch.Tensor) -> torch.Tensor:
+        return logp.gather(-1, block_targets[:, None]).squeeze(-1)
 
-    rows = _head_rows(model)
-    if len(hidden) <= rows:
-        return chunk_logp(hidden, targets)
-    # The logits of a chunk are made again on the way back instead of being kept.
-    parts = [
-        checkpoint(chunk_logp, *pair, use_reentrant=False, preserve_rng_state=False)
-        for pair in zip(hidden.split(rows), targets.split(rows), strict=True)
-    ]
-    return torch.cat(parts)
-
-
-def _head_rows(model: PreTrainedModel) -> int:
-    return max(1, HEAD_ELEMENTS // int(model.get_output_embeddings().weight.shape[0]))
+    side = (model.get_output_embeddings(), hidden)
+    return over_vocabulary(measure, [side], targets, temperature=temperature, head_elements=HEAD_ELEMENTS)
 
 
 @torch.no_grad()
@@ -145,8 +146,9 @@ def compute_signals(
     Args:
         model: A causal language model in evaluation mode.
         trajectories: Rollouts with K response tokens in all.
-        needed: Names of signals, all in nats: ``entropy`` H(p_j), ``teacher_logp`` log q_j(y_j), and ``kl`` D(p_j‖q_j)
-            over the whole vocabulary.
+        needed: Names of token signals, all in nats: ``entropy`` H(p_j), ``teacher_logp`` log q_j(y_j), ``kl``
+            D(p_j‖q_j) over the whole vocabulary, and ``kl_topk`` the same over the student's likeliest `TOP_K` tokens
+            and one for all others. The sampled divergence is the behaviour's log-probability minus ``teacher_logp``.
         temperature: Divides the logits of both.
         batch_tokens: Most tokens of one forward pass, padding included.
 
@@ -155,10 +157,14 @@ def compute_signals(
 
     Raises:
         ModelError: The model does not fit, see `check_model`.
-        TrainingError: A signal is not finite; the message names rollout and turn.
+        TrainingError: A signal is not finite, the message names rollout and turn; or it is not made from tokens.
     """
     if not needed:
         return {}
+    unknown = [name for name in needed if name not in ROLES]
+    if unknown:
+        mend = f"known: {', '.join(ROLES)}; trainers have others from elsewhere"
+        raise TrainingError(f"no token signal {', '.join(unknown)}", where="compute_signals", mend=mend)
     check_model(model)
     found: dict[str, list[Floats]] = {name: [np.zeros(0)] for name in needed}
     for block in _blocks(trajectories):
@@ -201,19 +207,49 @@ def _block_signals(
     ids = np.concatenate([turn.response_ids for trajectory in trajectories for turn in trajectory.turns])
     targets = torch.tensor(ids, dtype=torch.long, device=model.device)
     hidden = _block_hidden(model, trajectories, needed, len(targets), batch_tokens)
-    rows = _head_rows(model)
-    found: dict[str, list[torch.Tensor]] = {name: [] for name in needed}
-    for start in range(0, len(targets), rows):
-        chunk = slice(start, start + rows)
-        logp = {role: _log_softmax(model, part[chunk], temperature) for role, part in hidden.items()}
-        if "entropy" in needed:
-            found["entropy"].append(_expectation(logp["student"], -logp["student"]))
-        if "teacher_logp" in needed:
-            found["teacher_logp"].append(logp["teacher"].gather(-1, targets[chunk, None]).squeeze(-1))
-        if "kl" in needed:
-            # Rounding must not make it negative.
-            found["kl"].append(_expectation(logp["student"], logp["student"] - logp["teacher"]).clamp(min=0.0))
-    return {name: torch.cat(parts).double().cpu().numpy() for name, parts in found.items()}
+
+    found = signals_of(model.get_output_embeddings(), hidden, targets, needed, temperature)
+    return {name: values.double().cpu().numpy() for name, values in found.items()}
+
+
+@torch.no_grad()
+def signals_of(
+    head: nn.Module,
+    hidden: Mapping[Role, torch.Tensor],
+    targets: torch.Tensor,
+    needed: Collection[SignalName],
+    temperature: float,
+) -> dict[str, torch.Tensor]:
+    """Compute token signals from hidden states, without gradient; see `compute_signals`.
+
+    Args:
+        head: The output embedding.
+        hidden: Hidden states [R, H] at the positions before the tokens, of each role that the signals need.
+        targets: The tokens [R].
+        needed: Names of token signals.
+        temperature: Divides the logits.
+
+    Returns:
+        One array [R] for each name, in nats, float32.
+    """
+
+    def measure(*rows: torch.Tensor) -> torch.Tensor:
+        logp = dict(zip(hidden, rows, strict=False))
+        return torch.stack([_signal(name, logp, rows[-1]) for name in needed], dim=-1)
+
+    sides = [(head, part) for part in hidden.values()]
+    found = over_vocabulary(measure, sides, targets, temperature=temperature, head_elements=HEAD_ELEMENTS)
+    return dict(zip(needed, found.unbind(-1), strict=True))
+
+
+def _signal(name: SignalName, logp: Mapping[Role, torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
+    """Return one signal [R] from the roles' log-probabilities [R, V]."""
+    if name == "entropy":
+        return entropy(logp["student"])
+    if name == "teacher_logp":
+        return logp["teacher"].gather(-1, targets[:, None]).squeeze(-1)
+    student, teacher = logp["student"], logp["teacher"]
+    return reverse_kl(*(top_k_with_tail(student, teacher, TOP_K) if name == "kl_topk" else (student, teacher)))
 
 
 def _block_hidden(
@@ -222,10 +258,9 @@ def _block_hidden(
     needed: Collection[SignalName],
     n_tokens: int,
     batch_tokens: int,
-) -> dict[str, torch.Tensor]:
-    """Return hidden states [K, H] of the roles that the signals need, ``student`` and ``teacher``."""
-    roles = {"student": {"entropy", "kl"}, "teacher": {"teacher_logp", "kl"}}
-    wanted = [role for role, signals in roles.items() if not signals.isdisjoint(needed)]
+) -> dict[Role, torch.Tensor]:
+    """Return hidden states [K, H] of the roles that the signals need."""
+    wanted = sorted({role for name in needed for role in ROLES[name]})
     # One call for both, so that what student and teacher have in common runs once.
     samples = [
         replace(sample, tokens=sample.tokens + number * n_tokens)
@@ -234,13 +269,3 @@ def _block_hidden(
     ]
     hidden = response_hidden(model, samples, batch_tokens=batch_tokens)
     return dict(zip(wanted, hidden.split(n_tokens), strict=True))
-
-
-def _log_softmax(model: PreTrainedModel, hidden: torch.Tensor, temperature: float) -> torch.Tensor:
-    return torch.log_softmax(model.get_output_embeddings()(hidden).float() / temperature, dim=-1)
-
-
-def _expectation(logp: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Return Σ_v p_v x_v for each row [R, V], where a token of probability 0 adds 0 whatever its value."""
-    p = logp.exp()
-    return torch.where(p == 0, 0.0, p * values).sum(-1)

@@ -30,11 +30,11 @@ from agentbench_credit.trajectory import Trajectory
 from handmade import make_trajectory, make_turn, random_trajectories
 from models import small_model
 
-ALL: tuple[SignalName, ...] = ("entropy", "teacher_logp", "kl")
+ALL: tuple[SignalName, ...] = ("entropy", "teacher_logp", "kl", "kl_topk")
 
 
 def naive(model: PreTrainedModel, trajectories: Sequence[Trajectory], temperature: float) -> dict[str, np.ndarray]:
-    rows: dict[str, list[float]] = {"logp": [], "entropy": [], "teacher_logp": [], "kl": []}
+    rows: dict[str, list[float]] = {"logp": [], "entropy": [], "teacher_logp": [], "kl": [], "kl_topk": []}
     for trajectory in trajectories:
         for turn in trajectory.turns:
             for j, token in enumerate(turn.response_ids):
@@ -50,6 +50,9 @@ def naive(model: PreTrainedModel, trajectories: Sequence[Trajectory], temperatur
                 rows["teacher_logp"].append(float(q[token]))
                 rows["entropy"].append(float(-(p.exp() * p).sum()))
                 rows["kl"].append(float((p.exp() * (p - q)).sum()))
+                order = p.argsort(descending=True)
+                few = [torch.cat([x[order[:100]], x[order[100:]].logsumexp(0, keepdim=True)]) for x in (p, q)]
+                rows["kl_topk"].append(float((few[0].exp() * (few[0] - few[1])).sum()))
     return {name: np.array(values) for name, values in rows.items()}
 
 

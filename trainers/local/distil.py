@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from agentbench_credit.batch import CreditBatch, Floats, Ints
 from agentbench_credit.credit.method import Distillation
+from agentbench_credit.divergences import jsd, over_vocabulary, top_k_with_tail
 from agentbench_credit.samples import Sample, build_samples
 from agentbench_credit.signals import HEAD_ELEMENTS, response_hidden
 from agentbench_credit.trajectory import Trajectory
@@ -147,38 +146,8 @@ def _divergences(
 ) -> torch.Tensor:
     """Return JSD(p_j, q_j) of each row [R] in nats, float32."""
 
-    def chunk(student_rows: torch.Tensor, teacher_rows: torch.Tensor) -> torch.Tensor:
-        p_logp = torch.log_softmax(student.get_output_embeddings()(student_rows).float() / temperature, dim=-1)
-        with torch.no_grad():
-            q_logp = torch.log_softmax(teacher.get_output_embeddings()(teacher_rows).float() / temperature, dim=-1)
-        if top_k is not None and top_k < p_logp.shape[-1]:
-            p_logp, q_logp = _top_k_with_tail(p_logp, q_logp, top_k)
-        return _jsd(p_logp, q_logp)
+    def measure(p_logp: torch.Tensor, q_logp: torch.Tensor) -> torch.Tensor:
+        return jsd(*((p_logp, q_logp) if top_k is None else top_k_with_tail(p_logp, q_logp, top_k)))
 
-    rows = max(1, HEAD_ELEMENTS // int(student.get_output_embeddings().weight.shape[0]))
-    if len(student_hidden) <= rows:
-        return chunk(student_hidden, teacher_hidden)
-    # The rows over the vocabulary are made again on the way back instead of being kept.
-    parts = [
-        checkpoint(chunk, *pair, use_reentrant=False, preserve_rng_state=False)
-        for pair in zip(student_hidden.split(rows), teacher_hidden.split(rows), strict=True)
-    ]
-    return torch.cat(parts)
-
-
-def _top_k_with_tail(p_logp: torch.Tensor, q_logp: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return both rows of log-probabilities [R, V] over p's likeliest k tokens and one for all others [R, k + 1]."""
-    likeliest = p_logp.topk(k, dim=-1).indices
-
-    def bucketed(logp: torch.Tensor) -> torch.Tensor:
-        tail = logp.scatter(-1, likeliest, -math.inf).logsumexp(-1, keepdim=True)
-        return torch.cat([logp.gather(-1, likeliest), tail], dim=-1)
-
-    return bucketed(p_logp), bucketed(q_logp)
-
-
-def _jsd(p_logp: torch.Tensor, q_logp: torch.Tensor) -> torch.Tensor:
-    """Return ½ KL(q‖m) + ½ KL(p‖m), m = (p + q)/2, of rows of log-probabilities [R, V], in nats [R]."""
-    m_logp = torch.logaddexp(p_logp, q_logp) - math.log(2.0)
-    terms = p_logp.exp() * (p_logp - m_logp) + q_logp.exp() * (q_logp - m_logp)
-    return terms.sum(-1) / 2
+    sides = [(student.get_output_embeddings(), student_hidden), (teacher.get_output_embeddings(), teacher_hidden)]
+    return over_vocabulary(measure, sides, temperature=temperature, head_elements=HEAD_ELEMENTS)
