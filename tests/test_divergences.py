@@ -129,6 +129,6 @@ def test_chunks_and_blocks_change_nothing(
 
 
 def test_signals_of_the_largest_vocabulary_need_little_memory() -> None:
-    """512 tokens at 151,936, whose logits are 311 MB for each model; that the naive way at 256 is seen tests the meter."""
+    """512 tokens at 151,936, whose logits are 311 MB for each model; the naive way at 256 tests the meter."""
     assert peak_megabytes("signals", "ours", 512) < 300
     assert peak_megabytes("signals", "naive", 256) > 500
