@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-BLOCK_ELEMENTS = 2**21
+BLOCK_ELEMENTS = 2**20
 """Most logits that are worked on at once (4 MiB in float32), which bounds all temporaries."""
 
 Side = tuple[Any, torch.Tensor]

@@ -14,7 +14,10 @@ README = Path(__file__).parents[1] / "README.md"
 
 def test_the_examples_run_one_after_the_other() -> None:
     blocks = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
+    own = blocks.pop()  # it needs a file of its own name
+    assert own in Path(__file__).with_name("toy_env.py").read_text("utf-8")
+    assert sum(bool(line.strip()) for line in own.splitlines()) <= 40
     register = "METHODS.register('last_turn', last_turn)"
     check = "assert METHODS.get('last_turn')(batch).values[1] == METHODS.get('grpo')(batch).values[0]"
     code = "\n".join([*blocks, register, check, "assert observation.count('#') > 10"])
