@@ -138,4 +138,4 @@ class CompiledEngine:
 
     def _reply(self, text: str) -> Reply:
         node = self.game.node(self._state)
-        return Reply(text, node.admissible, node.won, node.facts)
+        return Reply(text, node.admissible, node.won, self.game.world.facts(self._state))

@@ -19,7 +19,7 @@ from agentbench_credit.envs.alfworld.world import World
 REMEMBERED_GAMES = 32
 """Games that stay compiled in a process."""
 REMEMBERED_STATES = 256
-"""States of a game whose commands and facts are kept."""
+"""States of a game whose commands are kept; facts, which take more memory, are not."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,6 @@ class Node:
     """The commands, sorted."""
     won: bool
     """Whether the goal holds."""
-    facts: frozenset[str]
-    """All facts."""
 
 
 class Game:
@@ -91,7 +89,7 @@ class Game:
             state: The state.
 
         Returns:
-            Commands, goal and facts.
+            Commands and goal.
 
         Raises:
             UnsupportedGameError: One command has two meanings.
@@ -104,8 +102,7 @@ class Game:
                 known = operators.setdefault(command, operator)
                 if known is not operator and known.apply(state) != operator.apply(state):
                     raise UnsupportedGameError(f"{command!r} has two meanings", where="TextWorld grammar")
-            facts = self.world.facts(state)
-            node = Node(operators, tuple(sorted(operators)), self.world.won(state), facts)
+            node = Node(operators, tuple(sorted(operators)), self.world.won(state))
             self._nodes[state] = node
             if len(self._nodes) > REMEMBERED_STATES:
                 self._nodes.popitem(last=False)
