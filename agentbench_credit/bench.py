@@ -56,9 +56,10 @@ def main(argv: list[str] | None = None) -> None:
     config = parse(BenchConfig, argv)
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     import agentbench_credit
-    from agentbench_credit.errors import ConfigError
+    from agentbench_credit.errors import AgentBenchError, ConfigError
 
     benches = find_benches(agentbench_credit.__path__, agentbench_credit.__name__)
     del benches[""]  # this module
@@ -72,7 +73,14 @@ def main(argv: list[str] | None = None) -> None:
         if config.only and part not in config.only:
             continue
         console.print(f"measuring {part} …", style="dim")
-        for measure, value in importlib.import_module(module).bench().items():
+        try:
+            measures = importlib.import_module(module).bench()
+        except AgentBenchError as error:  # such as an optional component that is not installed
+            if config.only:
+                raise
+            console.print(Text(f"{part} is left out: {error}", style="yellow"))
+            continue
+        for measure, value in measures.items():
             table.add_row(part, measure, f"{value:,.0f}" if value >= 1000 else f"{value:.3g}")
     console.print(table)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import agentbench_credit
+from agentbench_credit import bench
 from agentbench_credit.bench import find_benches, main
 from agentbench_credit.credit import bench as credit_bench
-from agentbench_credit.errors import ConfigError
+from agentbench_credit.errors import ConfigError, EnvironmentContractError
 
 
 def test_bench_modules_are_found_at_any_depth_and_none_is_imported(tmp_path: Path) -> None:
@@ -31,6 +33,7 @@ def test_the_parts_with_a_promised_speed_have_one() -> None:
     found = find_benches(agentbench_credit.__path__, "agentbench_credit")
     assert found["credit"] == "agentbench_credit.credit.bench"
     assert found["signals"] == "agentbench_credit.signals_bench"
+    assert {"envs.alfworld", "envs.webshop"} <= found.keys()
     assert found["envs.sokoban"] == "agentbench_credit.envs.sokoban.bench"
 
 
@@ -48,3 +51,20 @@ def test_one_part_is_measured_and_printed(monkeypatch: pytest.MonkeyPatch, capsy
 def test_an_unknown_part_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"--only: no benchmark 'cradit' — known: .*credit"):
         main(["--only", "cradit"])
+
+
+def test_a_part_that_cannot_run_is_said_and_the_others_are_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> dict[str, float]:
+        raise EnvironmentContractError("tantivy is not installed", mend="pip install it")
+
+    monkeypatch.setattr(bench, "find_benches", lambda *_: {"": "", "shop": "shop.bench", "rest": "rest.bench"})
+    parts = {"shop.bench": SimpleNamespace(bench=missing), "rest.bench": SimpleNamespace(bench=lambda: {"speed": 5.0})}
+    monkeypatch.setattr(bench.importlib, "import_module", parts.__getitem__)
+    main([])
+    text = capsys.readouterr().out
+    assert "shop is left out: tantivy is not installed" in text
+    assert "speed" in text
+    with pytest.raises(EnvironmentContractError):
+        main(["--only", "shop"])

@@ -78,6 +78,20 @@ class TestRules:
         assert reward == pytest.approx((len(asked[2]) + 1 + 1) / (len(asked[2]) + 2 + 1))
         assert (terminated, info["success"], parts["n_options"], parts["r_price"]) == (True, False, 1, 1)
 
+    def test_nearly_all_as_asked_is_no_success(self) -> None:
+        task = load_panel("embedded", "test").tasks[0]
+        row = json.loads(task.data)
+        row[2] = row[2][:1] * 20 + ["no such attribute"]
+        actions = plan(start())
+        for reward in ("official", "success"):
+            env = WebShopEnv(panel=Panel("mine", "test", 1, (Task("mine-1", json.dumps(row)),)), reward=reward)
+            env.reset(options={"task": "mine-1"})
+            for action in actions:
+                _, got, terminated, _, info = env.step(action)
+            assert 0.9 < info["score"]["reward"] < 1
+            assert got == (info["score"]["reward"] if reward == "official" else 0.0)
+            assert (terminated, info["success"]) == (True, False)
+
     def test_where_only_success_counts_it_gives_ten_and_all_else_nothing(self) -> None:
         for drop, reward in ((0, 10.0), (1, 0.0)):
             env = start(with_options(2), reward="success")
@@ -288,6 +302,9 @@ class TestContract:
         again, _, _, _, after = env.step("click[< prev]")
         assert (page.count("[clicked button]"), again.count("[clicked button]")) == (0, 1)
         assert before["state_key"] != after["state_key"]
+        plain = start()
+        keys = [plain.step(action)[4]["state_key"] for action in ("search[shoes]", link, "click[< prev]")]
+        assert keys[0] == keys[2]
 
     def test_the_instruction_says_what_to_buy_and_how_to_answer(self) -> None:
         info = start().step("?")[4]

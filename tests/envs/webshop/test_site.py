@@ -96,6 +96,7 @@ class TestLinks:
         mine = shop(3)
         assert walk(mine, "ws2", "9", "tan") == walk(mine, "ws2", "tan", "9")
         ways = ("ws2", "< prev", "ws1"), ("ws1", "< prev", "ws2", "< prev", "ws1")
+        assert {walk(mine, *way).visited for way in ways} == {(1, 2)}
         assert len({walk(mine, *way) for way in ways}) == 1
 
 
@@ -113,6 +114,7 @@ class TestText:
             f"{top}Back to Search [SEP] Page 2 (Total results: 11) [SEP] < Prev [SEP] "
             "WS10 [SEP] Shoe 10 [SEP] $40.0 to $55.5"
         )
+        assert "Next >" not in text(shop(10), walk(shop(10)))
         mine = shop()
         item = (
             f"{top}Back to Search [SEP] < Prev [SEP] color [SEP] navy [SEP] tan [SEP] size [SEP] 8 [SEP] 9 [SEP] "
