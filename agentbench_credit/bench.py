@@ -52,6 +52,7 @@ def main(argv: list[str] | None = None) -> None:
 
     Raises:
         ConfigError: ``--only`` names a part that has no benchmark.
+        AgentBenchError: ``--only`` names a part that cannot run here.
     """
     config = parse(BenchConfig, argv)
     from rich.console import Console
