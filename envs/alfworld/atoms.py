@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -32,6 +33,8 @@ class Atoms:
         for atom in sorted(self.static):
             _add(self._static, atom)
         self.listed: list[Atom] = []
+        self.texts: list[str] = []
+        self._lock = threading.Lock()
         self._numbers: dict[Atom, int] = {}
         self._changing: _Index = defaultdict(list)
         self._bits: dict[str, int] = defaultdict(int)
@@ -40,12 +43,18 @@ class Atoms:
     def bit(self, atom: Atom) -> int:
         """Return the bit of an atom that can change, a new one if it has not been spoken of."""
         number = self._numbers.get(atom)
-        if number is None:
-            number = self._numbers[atom] = len(self.listed)
-            self.listed.append(atom)
-            self._bits[atom[0]] |= 1 << number
-            _add(self._changing, atom)
-        return 1 << number
+        return 1 << (self._list(atom) if number is None else number)
+
+    def _list(self, atom: Atom) -> int:
+        with self._lock:  # environments in several threads may share a game
+            if atom not in self._numbers:
+                number = len(self.listed)
+                self.listed.append(atom)
+                self.texts.append(as_text(atom))
+                _add(self._changing, atom)
+                self._bits[atom[0]] |= 1 << number
+                self._numbers[atom] = number
+            return self._numbers[atom]
 
     def known_bit(self, atom: Atom) -> int:
         """Return the bit of an atom, 0 if it has not been spoken of, so that it is true nowhere."""
@@ -84,6 +93,11 @@ class Atoms:
     def find_changing(self, predicate: str, known: Sequence[str | None]) -> Sequence[Atom]:
         """Return atoms that can change, as `find_static` does, in no special order."""
         return _shortest(self._changing, predicate, known)
+
+
+def as_text(atom: Atom) -> str:
+    """Return an atom as TextWorld writes it, such as ``"holds(agent1, mug_bar_…)"``."""
+    return f"{atom[0]}({', '.join(atom[1:])})"
 
 
 def bits(mask: int) -> Iterator[int]:

@@ -30,7 +30,6 @@ def shipped() -> dict[str, Any]:
     return cast(dict[str, Any], json.loads(text))
 
 
-@cache
 def load_panel(preset: str, split: str) -> Panel:
     """Return a preset's panel.
 
@@ -48,8 +47,17 @@ def load_panel(preset: str, split: str) -> Panel:
     if split not in SPLITS:
         raise EnvironmentContractError(f"no split {split!r}", where="alfworld", mend=f"known: {', '.join(SPLITS)}")
     if preset == "standard" and (folder := official.data_folder()) is not None:
-        return official.load_panel(folder, split)
-    size = "small" if preset == "small" else "full"
+        return _official(folder, split)
+    return _embedded("small" if preset == "small" else "full", split)
+
+
+@cache
+def _official(folder: Path, split: str) -> Panel:
+    return official.load_panel(folder, split)
+
+
+@cache
+def _embedded(size: str, split: str) -> Panel:
     tasks = (
         Task(f"{size}-{split}-{index:04d}", json.dumps(row)) for index, row in enumerate(shipped()[f"{size}/{split}"])
     )

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
-from agentbench_credit.envs.alfworld.atoms import Atoms, bits
+from agentbench_credit.envs.alfworld.atoms import Atoms, as_text, bits
 from agentbench_credit.envs.alfworld.engine import UnsupportedGameError
 from agentbench_credit.envs.alfworld.grammar import Query
 from agentbench_credit.envs.alfworld.grounding import Grounding, State
@@ -32,7 +32,6 @@ class World:
         self.grounding = Grounding(self.atoms, domain)
         self.first = State(self.atoms.first, self.atoms.first, 0)
         self._goal = problem.goal
-        self._texts: list[str] = []
 
     @cached_property
     def goals(self) -> tuple[tuple[int, int], ...]:
@@ -54,16 +53,14 @@ class World:
 
     def facts(self, state: State) -> frozenset[str]:
         """Return all facts as texts, as TextWorld keeps them."""
-        texts = self._texts
-        for atom in self.atoms.listed[len(texts) :]:
-            texts.append(f"{atom[0]}({', '.join(atom[1:])})")
+        texts = self.atoms.texts
         changing = [texts[number] for number in bits(state.said)]
         changing += [f"not_{texts[number]}" for number in bits(state.ceased)]
         return self._static_facts.union(changing)
 
     @cached_property
     def _static_facts(self) -> frozenset[str]:
-        return frozenset(f"{atom[0]}({', '.join(atom[1:])})" for atom in self.atoms.static)
+        return frozenset(map(as_text, self.atoms.static))
 
     def is_static(self, predicate: str) -> bool:
         """Tell whether the facts of a predicate never change."""

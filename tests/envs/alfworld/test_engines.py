@@ -8,11 +8,13 @@ import pickle
 import random
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agentbench_credit.envs.alfworld import game
 from agentbench_credit.envs.alfworld.compare import NONSENSE, compare, differences, random_commands
 from agentbench_credit.envs.alfworld.compiled import CompiledEngine
 from agentbench_credit.envs.alfworld.engine import (
@@ -174,8 +176,6 @@ class TestCompiledEngine:
         here = one.restore(saved)
         expected = [one.act(command) for command in commands]
         # An engine whose atoms have other numbers, because it went elsewhere first.
-        from agentbench_credit.envs.alfworld import game
-
         game.forget()
         other = start(path)
         for command in reversed(other.game.node(other.state).admissible):
@@ -183,6 +183,31 @@ class TestCompiledEngine:
         assert other.game.world.atoms.listed != one.game.world.atoms.listed
         assert other.restore(saved) == here
         assert [other.act(command) for command in commands] == expected
+
+    def test_threads_that_share_a_game_get_what_one_alone_gets(self) -> None:
+        panel = load_panel("full", "test")
+        path = game_file(panel, panel.tasks[2])
+
+        def play(seed: int, heard: dict[int, list[Reply]]) -> None:
+            engine = start(path)
+            heard[seed] = [engine.act(command) for command in random_commands(engine, 40, random.Random(seed))]
+
+        alone: dict[int, list[Reply]] = {}
+        for seed in range(4):
+            play(seed, alone)
+        game.forget()
+        together: dict[int, list[Reply]] = {}
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)
+        try:
+            threads = [threading.Thread(target=play, args=(seed, together)) for seed in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+        finally:
+            sys.setswitchinterval(interval)
+        assert together == alone
 
     def test_unlisted_commands_change_nothing(self) -> None:
         engine = start(small_game())
@@ -222,9 +247,9 @@ class TestCompiledEngine:
     def test_what_it_does_not_know_is_a_typed_error(
         self, tmp_path: Path, change: tuple[str, str], error: type[Exception], what: str
     ) -> None:
-        game = json.loads(small_game().read_text())
-        changed = {key: value.replace(*change) if isinstance(value, str) else value for key, value in game.items()}
-        assert changed != game
+        data = json.loads(small_game().read_text())
+        changed = {key: value.replace(*change) if isinstance(value, str) else value for key, value in data.items()}
+        assert changed != data
         path = tmp_path / "game.tw-pddl"
         path.write_text(json.dumps(changed))
         with pytest.raises(error, match=what):

@@ -244,6 +244,26 @@ class TestEngines:
         with pytest.raises(UnsupportedGameError):
             AlfworldEnv(split="test", engine="compiled").reset(options={"task": TASK})
 
+    @needs_textworld
+    def test_official_games_are_played_alike_by_both(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AGENTBENCH_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+        folder = tmp_path / "json_2.1.1" / "valid_seen" / "pick_heat_then_place_in_recep-Mug-None-CounterTop-7" / "t1"
+        folder.mkdir(parents=True)
+        old_game(folder)
+        with pytest.warns(UserWarning, match="1 usable games"):
+            env = AlfworldEnv("standard", "validation")
+        real = AlfworldEnv("standard", "validation", engine="textworld")
+        assert env.panel.name == "official"
+        assert env.reset(seed=0) == real.reset(seed=0)
+        reference = env.reference()
+        assert reference is not None
+        for command in reference.split("\n"):
+            step = env.step(command)
+            assert step == real.step(command)
+        assert step[2]
+        real.close()
+
     def test_a_part_of_a_panel_can_be_played(self, env: AlfworldEnv) -> None:
         part: Panel = dataclasses.replace(env.panel, tasks=env.panel.tasks[5:7])
         assert {AlfworldEnv(panel=part).reset(seed=seed)[1]["task_id"] for seed in range(20)} == {

@@ -172,13 +172,12 @@ class TestOfficial:
     def test_standard_plays_official_games_only_where_they_are(
         self, data: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        load = load_panel.__wrapped__
-        assert load("standard", "validation").name == "embedded-full"
+        assert load_panel("standard", "validation").name == "embedded-full"
         write_official(data, "pick_and_place_simple-B-None-Box-2", {"solvable": True})
         with pytest.warns(UserWarning, match="1 usable games"):
-            assert load("standard", "validation").name == "official"
+            assert load_panel("standard", "validation").name == "official"
         with pytest.raises(EnvironmentContractError, match="no game can be used"):
-            load("standard", "test")
-        assert load("full", "validation").name == "embedded-full"
+            load_panel("standard", "test")
+        assert load_panel("full", "validation").name == "embedded-full"
         monkeypatch.delenv("ALFWORLD_DATA")
-        assert load("standard", "validation").name == "embedded-full"
+        assert load_panel("standard", "validation").name == "embedded-full"
