@@ -94,8 +94,9 @@ class Validation:
 def validate(environment: Environment, preset: str, split: str, *, limit: int | None = None) -> Validation:
     """Play a panel with the environment's expert and with random actions.
 
-    The random policy draws uniformly from the admissible actions, or random letters where none are listed; its draws
-    depend on the task's id only.
+    The expert must do what `reference` says at the start: its actions are found there in their order. The random
+    policy draws uniformly from the admissible actions, or random letters where none are listed; its draws depend on
+    the task's id only.
 
     Args:
         environment: The registry entry.
@@ -120,7 +121,7 @@ def validate(environment: Environment, preset: str, split: str, *, limit: int | 
     try:
         with progress(f"validate {name}", len(tasks)) as bar:
             for task in tasks:
-                if reason := _play(env, task, lambda _: env.expert_action()):
+                if reason := _play_expert(env, task):
                     failures[task.id] = reason
                 if not _play(env, task, _random_actions(task)):
                     lucky.append(task.id)
@@ -138,6 +139,30 @@ def _random_actions(task: Task) -> Callable[[Info], str]:
         return rng.choice(actions) if actions else "".join(rng.choices(string.ascii_lowercase, k=8))
 
     return act
+
+
+def _play_expert(env: AgentEnv, task: Task) -> str:
+    """Play a task with the expert; return why it was not solved or is not what the reference says, else empty text."""
+    actions: list[str | None] = []
+    reference: list[str | None] = []
+
+    def act(_: Info) -> str | None:
+        if not actions:
+            reference.append(env.reference())
+        actions.append(env.expert_action())
+        return actions[-1]
+
+    if reason := _play(env, task, act):
+        return reason
+    if reference[0] is None:
+        return "there is no reference at the start"
+    at = 0
+    for turn, action in enumerate(actions):
+        found = reference[0].find(str(action), at)
+        if found < 0:
+            return f"the reference does not say what the expert did in turn {turn}"
+        at = found + len(str(action))
+    return ""
 
 
 def _play(env: AgentEnv, task: Task, act: Callable[[Info], str | None]) -> str:

@@ -542,6 +542,23 @@ def test_validate_reports_the_tasks_by_id() -> None:
     assert "NOT OK\n  expert solves 3 of 5 tasks\n    test-0: not solved" in str(lost)
 
 
+class ReferenceIsLost(Corridor):
+    def reference(self) -> str | None:
+        right = super().reference()
+        return {"test-0": None, "test-1": "left" if right and right[0] == "r" else "right"}.get(self.state[0], right)
+
+    def expert_action(self) -> str | None:
+        return (super().reference() or "").split(" ")[0] or None
+
+
+def test_validate_holds_the_expert_against_the_reference() -> None:
+    lost = validate(entry(ReferenceIsLost), "line", "test", limit=5)
+    assert lost.expert_failures == {
+        "test-0": "there is no reference at the start",
+        "test-1": "the reference does not say what the expert did in turn 0",
+    }
+
+
 def test_validate_refuses_a_panel_that_chance_solves() -> None:
     report = validate(entry(DoorIsNear), "line", "train")
     assert not report.ok
