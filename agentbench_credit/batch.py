@@ -27,6 +27,9 @@ Level = Literal["trajectory", "turn", "token"]
 Truncation = Literal["terminal", "bootstrap"]
 """Value after a turn limit: 0 as after any end, or that of the state in which the rollout was cut."""
 
+LARGEST = 1e100
+"""Numbers beyond this are refused: their squares would overflow in a variance."""
+
 TERMINAL = -1
 """The state after a rollout's last turn, which has value 0."""
 
@@ -129,7 +132,7 @@ class CreditBatch:
 
     def _check_numbers(self, name: str, values: Floats, level: Level) -> None:
         _check_array(name, values, self.size(level), np.float64)
-        bad = np.flatnonzero(~np.isfinite(values))
+        bad = np.flatnonzero(~(np.abs(values) <= LARGEST))  # NaN is not either
         if bad.size:
             index = int(bad[0])
             mend = "give the rollout no reward (None) to leave it out" if name == "reward" else ""

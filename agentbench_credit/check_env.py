@@ -205,7 +205,7 @@ def main(argv: list[str] | None = None) -> None:
         argv: The arguments, None for those of the process.
 
     Raises:
-        ConfigError: The environment has no such preset or split.
+        ConfigError: The environment has no such preset or split, or no task is asked for.
         EnvironmentContractError: The environment or the panel is not as it should be.
     """
     config = parse(CheckConfig, argv)
@@ -213,6 +213,8 @@ def main(argv: list[str] | None = None) -> None:
 
     if ":" in config.environment:
         ENVIRONMENTS.register(config.environment, config.environment)
+    if config.limit is not None and config.limit < 1:
+        raise ConfigError(f"limit is {config.limit}", where="--limit", mend="use at least 1 task")
     environment = ENVIRONMENTS.get(config.environment)
     preset = config.preset or environment.presets[0]
     for kind, name, known in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+import warnings
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -140,6 +141,8 @@ def run_training(config: TrainConfig) -> Path:
     if config.minibatches > config.tasks_per_update:
         what = f"{config.minibatches} minibatches of {config.tasks_per_update} tasks"
         raise ConfigError(what, mend="use at most one mini-batch per task")
+    if config.group_size == 1:
+        warnings.warn("groups of one rollout: a method that compares siblings gives no credit", stacklevel=2)
     preset = config.preset or environment.presets[0]
     panel = environment.load_panel(preset, "train")
     schedule = TaskSchedule(panel, **_fields_of(TaskSchedule, config))

@@ -117,7 +117,7 @@ def check(config: CreditConfig) -> RenderableType:
         What all have in common, and a table of each method's advantages and own diagnostics.
 
     Raises:
-        ConfigError: The file holds no rollout.
+        ConfigError: The file holds no rollout, or not one method could run.
     """
     from rich.console import Group
     from rich.table import Table
@@ -150,18 +150,37 @@ def check(config: CreditConfig) -> RenderableType:
         credit = method(batch)
         common = {name: credit.diagnostics[name] for name in EVERYWHERE[1:]}
         table.add_row(*_row(method, credit, batch))
+    if not common:
+        raise ConfigError("no method could run", where=config.target, mend="name the --model that sampled the rollouts")
     head = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in common.items())
-    return Group(table, Text(head or "no method could run: name a --model for the token signals"))
+    return Group(table, Text(head), *(Text(note, style="yellow") for note in _notes(methods, batch, common)))
+
+
+def _notes(methods: list[CreditMethod], batch: Any, common: dict[str, Any]) -> list[str]:
+    """Return what makes the table say less than it seems to."""
+    notes = []
+    if common["group_size_max"] < 2:
+        notes.append("no group has two rollouts: methods that compare siblings give no credit")
+    taught = [method.name for method in methods if method.teacher != "none"]
+    if taught and not batch.signals["taught"].any():
+        what = "no turn was stored with a teacher's prompt, as training of these methods stores them"
+        notes.append(f"{what}: for {', '.join(taught)} the teacher sees what the student sees")
+    return notes
 
 
 def _signals(model: str, methods: list[CreditMethod], trajectories: list[Trajectory]) -> dict[str, Any]:
     """Compute the token signals that the methods read, at the temperature of the rollouts."""
     from agentbench_credit.batch import SIGNAL_LEVELS
+    from agentbench_credit.errors import ConfigError
     from agentbench_credit.policy.transformers import load_policy
     from agentbench_credit.signals import compute_signals
 
     needed = {name for method in methods for name in method.signals_for({})} - SIGNAL_LEVELS.keys()
-    temperature = float(trajectories[0].sampling.get("temperature", 1.0))
+    temperatures = {trajectory.sampling.get("temperature") for trajectory in trajectories}
+    temperature = temperatures.pop()
+    if temperatures or not isinstance(temperature, (int, float)) or not temperature > 0:
+        what = "the rollouts were not all sampled at one temperature above 0"
+        raise ConfigError(what, where="--model", mend="leave --model out, or give rollouts of a training")
     policy = load_policy(model, dtype="float32")
     return dict(compute_signals(policy.model, trajectories, needed, temperature=temperature, batch_tokens=16384))
 

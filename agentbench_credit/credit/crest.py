@@ -7,7 +7,7 @@ import numpy as np
 from agentbench_credit.batch import CreditBatch
 from agentbench_credit.credit.groups import return_z_scores
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Ddof, NonNegative, Share, Width
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, Share, Width
 from agentbench_credit.credit.tokens import bounded_exp, included_tokens, turn_z_scores, weight_diagnostics
 
 
@@ -26,7 +26,7 @@ def crest(
     strength: Share = 0.3,
     surprise: Share = 0.5,
     ddof: Ddof = 1,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
     baseline_over: Baseline = "trajectory",
 ) -> Credit:
     """Assign A_j = A_i (1 + λ_j (w_j − 1)) to each token (CREST).

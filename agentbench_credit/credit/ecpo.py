@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from agentbench_credit.batch import CreditBatch
 from agentbench_credit.credit.groups import action_groups, return_z_scores, state_groups, visit_diagnostics
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, NonNegative, Positive, Share
+from agentbench_credit.credit.params import Baseline, Bounds, Coefficient, Ddof, NonNegative, Share
+
+Scale = Annotated[float, Bounds(1e-9, 1e9, or_inf=True)]
+"""A number of visits, or infinity."""
 
 
 @credit_method(
@@ -21,10 +26,10 @@ def ecpo(
     *,
     gamma: Share = 0.95,
     omega: Coefficient = 1.0,
-    kappa: Coefficient = 1.0,
-    tau: Positive = 4.0,
+    kappa: NonNegative = 1.0,
+    tau: Scale = 4.0,
     ddof: Ddof = 1,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
     baseline_over: Baseline = "trajectory",
 ) -> Credit:
     """Assign A_it = A^E_i + ω · gate(s) · A_act(s, a) to each turn (2606.05885).

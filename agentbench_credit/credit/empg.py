@@ -7,7 +7,7 @@ import numpy as np
 from agentbench_credit.batch import CreditBatch
 from agentbench_credit.credit.groups import Groups, return_z_scores
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, NonNegative
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof
 from agentbench_credit.credit.tokens import turn_means
 
 
@@ -25,7 +25,7 @@ def empg(
     k_next: Coefficient = 1.0,
     zeta: Coefficient = 0.05,
     ddof: Ddof = 1,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
     baseline_over: Baseline = "trajectory",
 ) -> Credit:
     """Assign A_it = A_i g(Ĥ_it) + ζ f(Ĥ_i,t+1), less its mean over the batch, to each turn (2509.09265).

@@ -10,7 +10,7 @@ from agentbench_credit.batch import CreditBatch, Truncation
 from agentbench_credit.credit.graph import state_graph
 from agentbench_credit.credit.groups import return_z_scores, state_groups
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Bounds, Coefficient, Ddof, NonNegative, Share
+from agentbench_credit.credit.params import Baseline, Bounds, Coefficient, Ddof, Share
 
 EndValue = Annotated[float, Bounds(-1e6, 1e6)]
 """What the end of a rollout is worth, in units of reward."""
@@ -31,7 +31,7 @@ def g2po(
     omega: Coefficient = 1.0,
     truncation: Truncation = "terminal",
     ddof: Ddof = 1,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
     baseline_over: Baseline = "trajectory",
 ) -> Credit:
     """Assign A_it = A^E_i + ω (A^N_it + A^T_it) to each turn (2606.22995).

@@ -8,7 +8,7 @@ from agentbench_credit.batch import CreditBatch
 from agentbench_credit.credit.gigpo import episode_and_step
 from agentbench_credit.credit.groups import Groups
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, NonNegative, Norm, Share
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, Norm, Share
 from agentbench_credit.credit.tokens import turn_means
 
 
@@ -27,7 +27,7 @@ def gaca(
     norm: Norm = "std",
     episode_norm: Norm = "std",
     ddof: Ddof = 1,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
     baseline_over: Baseline = "trajectory",
 ) -> Credit:
     """Assign A_it = 2 [(1 − w_it) A^E_i + w_it A^S_it] to each turn, w = σ(logit(w0) + κ z).

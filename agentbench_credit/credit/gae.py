@@ -9,7 +9,7 @@ import numpy as np
 from agentbench_credit.batch import CreditBatch, Floats, Truncation
 from agentbench_credit.credit.groups import Groups
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Ddof, NonNegative, Share
+from agentbench_credit.credit.params import Coefficient, Ddof, Share
 
 
 @credit_method(
@@ -27,7 +27,7 @@ def gae(
     norm: Literal["batch", "none"] = "batch",
     truncation: Truncation = "terminal",
     ddof: Ddof = 1,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
 ) -> Credit:
     """Assign A_t = δ_t + γλ A_{t+1}, δ_t = r_t + γ V(s_{t+1}) − V(s_t), to each turn (1506.02438, eq. 16).
 

@@ -10,7 +10,7 @@ from agentbench_credit.batch import CreditBatch, Truncation
 from agentbench_credit.credit.graph import state_graph
 from agentbench_credit.credit.groups import Groups, return_z_scores, state_groups
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Coefficient, Ddof, NonNegative, Share
+from agentbench_credit.credit.params import Coefficient, Ddof, Share
 
 
 @credit_method(
@@ -29,7 +29,7 @@ def gagpo(
     ratio: Literal["turn", "token"] = "turn",
     truncation: Truncation = "terminal",
     ddof: Ddof = 1,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
 ) -> Credit:
     """Assign A_it = (Â_it − mean) / (std + eps) to each turn, statistics over all turns of the group (2605.13217).
 

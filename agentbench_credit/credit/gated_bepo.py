@@ -15,7 +15,7 @@ from agentbench_credit.credit.backup import (
 from agentbench_credit.credit.graph import Sinks, state_graph
 from agentbench_credit.credit.groups import return_z_scores
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Ddof, NonNegative, Share
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, Share
 
 
 @credit_method(
@@ -37,7 +37,7 @@ def gated_bepo(
     self_loops: bool = True,
     truncation: Truncation = "terminal",
     ddof: Ddof = 1,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
     baseline_over: Baseline = "trajectory",
 ) -> Credit:
     """Assign A_it = (1 − gα) A^E_i + gα A^B_it to each turn.

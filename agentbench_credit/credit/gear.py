@@ -52,7 +52,7 @@ def gear(
     c: Coefficient = 1.0,
     mean_preserving: bool = True,
     ddof: Ddof = 1,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
     baseline_over: Baseline = "trajectory",
 ) -> Credit:
     """Assign A_j = A_i w_j to each token, w from the divergence of its segment's anchor.

@@ -7,7 +7,7 @@ import numpy as np
 from agentbench_credit.batch import CreditBatch, Floats
 from agentbench_credit.credit.groups import return_z_scores, state_groups, trajectory_groups, visit_diagnostics
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, NonNegative, Norm, Share
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, Norm, Share
 
 
 @credit_method(
@@ -24,7 +24,7 @@ def gigpo(
     norm: Norm = "std",
     episode_norm: Norm = "std",
     ddof: Ddof = 1,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
     baseline_over: Baseline = "trajectory",
 ) -> Credit:
     """Assign A_it = A^E_i + ω A^S_it to each turn (2505.10978, eq. 8).

@@ -10,7 +10,7 @@ from agentbench_credit.batch import CreditBatch, Floats, Ints, Truncation, sums_
 from agentbench_credit.credit.graph import StateGraph, mean_backup, state_graph
 from agentbench_credit.credit.groups import ROUNDING, Groups, state_groups
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Bounds, Ddof, NonNegative, Share
+from agentbench_credit.credit.params import Bounds, Coefficient, Ddof, Share
 
 Hops = Annotated[int, Bounds(0, 50, whole=True)]
 """How many steps ahead of an edge to look; the bound keeps the number of walks within a float."""
@@ -30,7 +30,7 @@ def graft(
     hops: Hops = 10,
     truncation: Truncation = "terminal",
     ddof: Ddof = 1,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
 ) -> Credit:
     """Assign each turn the z-score, among the edges that leave its state, of Â_e = A_e + Σ_k (γλ)^k m_k (2609.28963).
 

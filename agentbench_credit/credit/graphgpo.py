@@ -8,7 +8,7 @@ from agentbench_credit.batch import CreditBatch, Ints, Truncation
 from agentbench_credit.credit.graph import StateGraph, state_graph
 from agentbench_credit.credit.groups import return_z_scores, state_groups
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, NonNegative, Positive, Share
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, Positive, Share
 
 
 @credit_method(
@@ -25,7 +25,7 @@ def graphgpo(
     omega: Coefficient = 1.0,
     truncation: Truncation = "terminal",
     ddof: Ddof = 1,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
     baseline_over: Baseline = "trajectory",
 ) -> Credit:
     """Assign A_it = A^E_i + ω A^G_it to each turn (2605.26684).

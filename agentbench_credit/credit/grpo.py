@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentbench_credit.batch import CreditBatch
 from agentbench_credit.credit.groups import return_z_scores
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Ddof, NonNegative
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof
 
 
 @credit_method(
@@ -15,7 +15,7 @@ from agentbench_credit.credit.params import Baseline, Ddof, NonNegative
     summary="the baseline to beat: one advantage per rollout, no critic, any reward",
 )
 def grpo(
-    batch: CreditBatch, *, ddof: Ddof = 1, eps: NonNegative = 1e-6, baseline_over: Baseline = "trajectory"
+    batch: CreditBatch, *, ddof: Ddof = 1, eps: Coefficient = 1e-6, baseline_over: Baseline = "trajectory"
 ) -> Credit:
     """Assign A_i = (R_i − mean R) / (std R + eps) over the group to the whole rollout (2402.03300, outcome reward).
 

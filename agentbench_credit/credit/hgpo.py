@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -16,7 +16,10 @@ from agentbench_credit.credit.groups import (
     visit_diagnostics,
 )
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, NonNegative, Share
+from agentbench_credit.credit.params import Baseline, Bounds, Coefficient, Ddof, Share
+
+Exponent = Annotated[float, Bounds(0.0, 20.0)]
+"""How much more a longer history weighs."""
 
 
 @credit_method(
@@ -29,11 +32,11 @@ def hgpo(
     batch: CreditBatch,
     *,
     history: Literal[0, 1, 2, 3, 4, 5] = 2,
-    alpha: Coefficient = 1.0,
+    alpha: Exponent = 1.0,
     gamma: Share = 0.95,
     episode: bool = False,
     ddof: Ddof = 0,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
     baseline_over: Baseline = "trajectory",
 ) -> Credit:
     """Assign A_it = Σ_k w_k A_k / Σ_k w_k to each turn, w_k = (k + 1)^α, k = 1 … K + 1 (2602.22817).

@@ -7,7 +7,7 @@ import numpy as np
 from agentbench_credit.batch import CreditBatch
 from agentbench_credit.credit.groups import return_z_scores
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Ddof, NonNegative, Share
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, Share
 from agentbench_credit.credit.tokens import included_tokens, quantile_of
 
 
@@ -23,7 +23,7 @@ def high_entropy(
     *,
     entropy_quantile: Share = 0.8,
     ddof: Ddof = 1,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
     baseline_over: Baseline = "trajectory",
 ) -> Credit:
     """Assign A_j = A_i to each token with H_j ≥ τ, 0 to the others (2506.01939, "80/20").

@@ -101,7 +101,12 @@ class CreditMethod:
         return {p.name: p.default for p in signature if p.kind is p.KEYWORD_ONLY}
 
     def signals_for(self, params: Mapping[str, Any]) -> tuple[SignalName, ...]:
-        """Return the signals that the method reads with these parameters, its defaults where none is given."""
+        """Return the signals that the method reads with these parameters, its defaults where none is given.
+
+        Raises:
+            ConfigError: A parameter that the method does not have, or a value outside its declared range.
+        """
+        check_params(self.name, self.function, self.params, params)
         return self.signals(**self.params | dict(params)) if callable(self.signals) else self.signals
 
     def __call__(self, batch: CreditBatch, **params: Any) -> Credit:
@@ -135,6 +140,8 @@ class CreditMethod:
             raise CreditInputError(what, where=self.name)
         if credit.distillation is not None:
             self._check_distillation(batch, credit.distillation)
+        if credit.value_targets is not None:
+            self._check_value_targets(batch, credit.value_targets)
         if not batch.penalty_in_reward:
             credit = _with_penalty(batch, credit)
         values = credit.values
@@ -150,6 +157,17 @@ class CreditMethod:
             taught = batch.signals["taught"][_included(batch, "turn")]
             common["taught_share"] = float(taught.mean()) if taught.size else 0.0
         return replace(credit, diagnostics=common | credit.diagnostics)
+
+    def _check_value_targets(self, batch: CreditBatch, targets: Floats) -> None:
+        if targets.shape != (batch.n_turns,):
+            raise CreditInputError(
+                f"returned value targets of shape {targets.shape}, expected ({batch.n_turns},)", where=self.name
+            )
+        wrong = ~np.isfinite(targets) & _included(batch, "turn")
+        if wrong.any():
+            bad = int(np.argmax(wrong))
+            place = f"{self.name}, {batch.place('turn', bad)}"
+            raise CreditInputError(f"a value target is {targets[bad]}", where=place)
 
     def _check_distillation(self, batch: CreditBatch, distillation: Distillation) -> None:
         weights = distillation.weights

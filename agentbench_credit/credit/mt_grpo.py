@@ -7,7 +7,7 @@ import numpy as np
 from agentbench_credit.batch import CreditBatch, sums_by
 from agentbench_credit.credit.groups import return_z_scores, trajectory_groups
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Coefficient, Ddof, NonNegative
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof
 
 
 @credit_method(
@@ -21,7 +21,7 @@ def mt_grpo(
     *,
     c: Coefficient = 1.0,
     ddof: Ddof = 1,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
     baseline_over: Baseline = "trajectory",
 ) -> Credit:
     """Assign A^O_i + c A^T_i to the first turn of a rollout and A^O_i to the later ones (2505.11821).

@@ -9,7 +9,7 @@ import numpy as np
 
 from agentbench_credit.batch import CreditBatch, Floats, sums_by
 from agentbench_credit.credit.method import Credit, Distillation, credit_method
-from agentbench_credit.credit.params import Positive
+from agentbench_credit.credit.params import Cap
 
 
 @credit_method(
@@ -20,7 +20,7 @@ from agentbench_credit.credit.params import Positive
     signals=("taught",),
     teacher="reference",
 )
-def opsd(batch: CreditBatch, *, token_clip: Positive = 0.05) -> Credit:
+def opsd(batch: CreditBatch, *, token_clip: Cap = 0.05) -> Credit:
     """Declare the loss mean_j min(½ KL(q_j‖m_j) + ½ KL(p_j‖m_j), token_clip), m = (p + q)/2 (2601.18734).
 
     p is the student; q the initial weights, frozen, with the reference in the prompt. The mean runs over the tokens of

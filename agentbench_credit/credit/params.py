@@ -43,8 +43,10 @@ class Bounds:
 
 Share = Annotated[float, Bounds(0.0, 1.0)]
 """A number from 0 to 1."""
-Positive = Annotated[float, Bounds(0.0, math.inf, above=True)]
-"""A number above 0."""
+Positive = Annotated[float, Bounds(1e-9, 1e9)]
+"""A number above 0, neither tiny nor huge."""
+Cap = Annotated[float, Bounds(0.0, math.inf, above=True)]
+"""The most that something counts, above 0; infinity for no bound."""
 Width = Annotated[float, Bounds(0.0, 0.99)]
 """The largest distance of a weight from 1; below 1, so that no weight is 0 and no advantage loses its sign."""
 Coefficient = Annotated[float, Bounds(0.0, 1e6)]
@@ -53,7 +55,7 @@ NonNegative = Annotated[float, Bounds(0.0, math.inf)]
 """0 or more; infinity is allowed."""
 Quantile = Annotated[float, Bounds(0.0, 1.0, or_inf=True)]
 """A quantile from 0 to 1, or infinity for a threshold that nothing reaches."""
-Count = Annotated[int, Bounds(1, math.inf, whole=True)]
+Count = Annotated[int, Bounds(1, 10**9, whole=True)]
 """A whole number from 1."""
 Ddof = Literal[0, 1]
 """Subtracted from the count in a variance: 1 sample, 0 population."""

@@ -9,7 +9,7 @@ import numpy as np
 from agentbench_credit.batch import CreditBatch
 from agentbench_credit.credit.groups import Groups, trajectory_groups
 from agentbench_credit.credit.method import Credit, credit_method
-from agentbench_credit.credit.params import Baseline, Ddof, NonNegative
+from agentbench_credit.credit.params import Baseline, Coefficient, Ddof
 
 
 @credit_method(
@@ -22,7 +22,7 @@ def reinforce_pp(
     batch: CreditBatch,
     *,
     ddof: Ddof = 1,
-    eps: NonNegative = 1e-6,
+    eps: Coefficient = 1e-6,
     baseline_over: Baseline = "trajectory",
 ) -> Credit:
     """Assign A_i = d_i / (std d + eps), d_i = R_i − mean R over the group, to the whole rollout (2501.03262).

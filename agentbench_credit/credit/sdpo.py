@@ -7,7 +7,7 @@ import numpy as np
 from agentbench_credit.batch import CreditBatch
 from agentbench_credit.credit.method import Credit, Distillation, credit_method
 from agentbench_credit.credit.opsd import taught_tokens
-from agentbench_credit.credit.params import Count, Positive, Share
+from agentbench_credit.credit.params import Cap, Count, Share
 
 
 @credit_method(
@@ -21,7 +21,7 @@ from agentbench_credit.credit.params import Count, Positive, Share
 def sdpo(
     batch: CreditBatch,
     *,
-    ratio_clip: Positive = 2.0,
+    ratio_clip: Cap = 2.0,
     top_k: Count = 100,
     teacher_decay: Share = 0.05,
 ) -> Credit:

@@ -53,6 +53,8 @@ def load_policy(
     Raises:
         ModelError: The model is missing or cannot be loaded.
     """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ModelError("there is no GPU that torch can use", where=name, mend="use --device cpu or auto")
     folder = model_folder(name)
     place = torch.device(device if device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu"))
     kind = dtype if dtype != "auto" else ("bfloat16" if place.type == "cuda" else "float32")

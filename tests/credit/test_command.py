@@ -14,7 +14,7 @@ import references
 from agentbench_credit.credit import METHODS
 from agentbench_credit.credit.__main__ import main
 from agentbench_credit.errors import AgentBenchError
-from agentbench_credit.trajectory_io import write_trajectories
+from agentbench_credit.trajectory_io import read_trajectories, write_trajectories
 from models import save_model
 
 
@@ -37,7 +37,11 @@ def file(tmp_path: Path) -> Path:
         [rollout([1.0], [5]), rollout([None], [6])],
     ]
     path = tmp_path / "rollouts.parquet"
-    trajectories = [references.trajectory(f"task{g}", r) for g, group in enumerate(world) for r in group]
+    trajectories = [
+        replace(references.trajectory(f"task{g}", r), sampling={"temperature": 1.0})
+        for g, group in enumerate(world)
+        for r in group
+    ]
     write_trajectories(path, trajectories)
     return path
 
@@ -93,6 +97,25 @@ def test_check_computes_signals_with_a_model(file: Path, tmp_path: Path, capsys:
     assert "anchors 0" in shown["gear"][4]
     assert "taught_share 0" in shown["gear"][4]
     assert shown["high_entropy"][1] == "token"
+
+
+def test_check_refuses_signals_of_greedy_rollouts_and_a_table_without_a_row(file: Path, tmp_path: Path) -> None:
+    greedy = [replace(t, sampling={"temperature": 0.0}) for t in read_trajectories(file)]
+    path = tmp_path / "greedy.jsonl"
+    write_trajectories(path, greedy)
+    with pytest.raises(AgentBenchError, match="not all sampled at one temperature above 0"):
+        main(["check", str(path), "--method", "high_entropy", "--model", str(save_model(tmp_path / "model"))])
+    with pytest.raises(AgentBenchError, match="no method could run"):
+        main(["check", str(file), "--method", "gear"])
+
+
+def test_check_says_what_makes_credit_empty(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = tmp_path / "alone.jsonl"
+    write_trajectories(alone, read_trajectories(file)[:1])
+    main(["check", str(alone), "--method", "grpo", "opsd"])
+    text = capsys.readouterr().out
+    assert "no group has two rollouts" in text
+    assert "for opsd the teacher sees what the student sees" in text
 
 
 def test_check_says_what_is_wrong_with_a_file(tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ BATCH_WIDE = ("reinforce_pp", "empg", "high_entropy", "gae")
 """Methods with a statistic over the whole batch: other groups matter to them."""
 GROUP_LOCAL = tuple(name for name in METHODS.names() if name not in BATCH_WIDE)
 OTHER_THAN_RETURNS = ("gae", "vineppo", "mt_grpo", "graft", "g2po", "rtmc", "empg")
-"""Methods that give credit where all returns of a group are equal, from values, single rewards or distances."""
+"""Methods that give credit where all returns of a group are equal and no state repeats: from values, single rewards or
+distances. Where states repeat, the methods that compare visits do so too, since returns-to-go differ within a rollout.
+"""
 
 Member = tuple[int, int]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from agentbench_credit.batch import CreditBatch, Floats, Level
 from agentbench_credit.credit import METHODS, Credit, CreditMethod, credit_method
-from agentbench_credit.credit.method import Distillation
+from agentbench_credit.credit.method import Distillation, SignalName
 from agentbench_credit.errors import CreditInputError
 from agentbench_credit.registry import Registry
 
@@ -96,10 +96,29 @@ def test_a_result_that_is_not_finite_is_refused_by_name(level: Level, index: int
     assert caught.value.where.endswith(place.removesuffix("$"))
 
 
-def test_finite_rewards_whose_spread_overflows_are_refused() -> None:
-    batch = CreditBatch.from_rewards([[[1e308], [-1e308]]])
-    with np.errstate(all="ignore"), pytest.raises(CreditInputError, match="grpo, rollout 0/0: the advantage is not"):
-        METHODS.get("grpo")(batch)
+@pytest.mark.parametrize("name", METHODS.names())
+def test_rewards_whose_squares_would_overflow_are_refused_and_all_others_are_not(name: str) -> None:
+    with pytest.raises(CreditInputError, match=r"rollout 0/1, turn 0: reward is -1e\+101"):
+        CreditBatch.from_rewards([[[1.0], [-1e101]]])
+    signals = {signal: np.full(2, 0.5) for signal in get_args(SignalName)}
+    batch = CreditBatch.from_rewards([[[1e100], [-1e100]]], signals=signals)
+    assert np.isfinite(METHODS.get(name)(batch).values).all()
+
+
+def test_value_targets_are_checked() -> None:
+    def aiming(targets: list[float]) -> CreditMethod:
+        @credit_method("own", paper="1234.56789", evidence="abstract", summary="a test")
+        def own(batch: CreditBatch) -> Credit:
+            return Credit(np.zeros(batch.n_turns), "turn", value_targets=np.array(targets))
+
+        return own
+
+    batch = CreditBatch.from_rewards([[[0.0, 1.0], [None]]])
+    assert aiming([0.0, 0.0, math.nan])(batch).value_targets is not None, "excluded rollouts have none"
+    with pytest.raises(CreditInputError, match=r"own, rollout 0/0, turn 1: a value target is nan"):
+        aiming([0.0, math.nan, 0.0])(batch)
+    with pytest.raises(CreditInputError, match=r"own: returned value targets of shape \(2,\), expected \(3,\)"):
+        aiming([0.0, 0.0])(batch)
 
 
 def test_a_wrong_shape_is_refused() -> None:

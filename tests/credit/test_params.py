@@ -33,7 +33,7 @@ BATCH = CreditBatch.from_rewards(
         ("gigpo", {"gamma": True}, "gamma is True"),
         ("gigpo", {"gamma": math.inf}, "gamma is inf"),
         ("gigpo", {"norm": None}, "give 'std' or 'none'"),
-        ("gear", {"temperature": 0.0}, "give a number above 0"),
+        ("gear", {"temperature": 0.0}, "give a number at least 1e-09"),
         ("gear", {"epsilon": 1.5}, "epsilon is 1.5"),
         ("gear", {"anchor_quantile": 90}, "give a number at least 0 and at most 1, or inf"),
         ("gear", {"anchor_quantile": -math.inf}, "anchor_quantile is -inf"),
