@@ -91,9 +91,7 @@ def gear(
     """
     advantage = return_z_scores(batch, ddof=ddof, eps=eps, baseline_over=baseline_over)
     offsets = batch.token_offsets
-    divergence = (
-        batch.logp - batch.signals["teacher_logp"] if kl == "sampled" else batch.signals[DIVERGENCE_SIGNALS[kl]]
-    )
+    divergence = _divergence(batch, kl)
     thresholds = np.maximum(turn_quantiles(divergence, offsets, anchor_quantile), anchor_floor)
     may_anchor = divergence > batch.over_tokens(thresholds, "turn")
     if anchors == "random":
@@ -101,30 +99,39 @@ def gear(
     if segments == "fixed":
         found = fixed_segments(may_anchor, segment_length, offsets)
     else:
-        entropy = batch.signals["entropy"]
-        ends = entropy >= batch.over_tokens(turn_quantiles(entropy, offsets, entropy_quantile), "turn")
-        found = find_segments(may_anchor, ends, offsets)
+        found = find_segments(may_anchor, _ends(batch, entropy_quantile), offsets)
     spread = found.with_anchor_values if segment_value == "anchor" else found.with_mean_values
-    sign = np.sign(advantage)
     if weight == "log_ratio":
         weights = spread(batch.signals["teacher_logp"] - batch.logp)
-        weights *= batch.over_tokens(sign, "trajectory")
+        weights *= batch.over_tokens(np.sign(advantage), "trajectory")
         weights = bounded_exp(weights, epsilon)
     else:
         weights = spread(divergence)
         weights -= batch.over_tokens(turn_means(weights, offsets), "turn")
-        if weight == "directional":
-            weights *= batch.over_tokens(-sign / temperature, "trajectory")
-            weights = bounded_exp(weights, epsilon)
-        else:
-            weights *= c
-            weights += 1.0
-            np.clip(weights, 1.0 - epsilon, 1.0 + epsilon, out=weights)
+        weights *= c if weight == "magnitude" else batch.over_tokens(-np.sign(advantage) / temperature, "trajectory")
+        weights = bounded_exp(weights, epsilon) if weight == "directional" else _clipped(1.0 + weights, epsilon)
     if mean_preserving:
         weights /= batch.over_tokens(turn_means(weights, offsets), "turn")
     diagnostics = _diagnostics(batch, found, weights)
     weights *= batch.over_tokens(advantage, "trajectory")
     return Credit(weights, "token", diagnostics=diagnostics)
+
+
+def _divergence(batch: CreditBatch, kl: Divergence) -> Floats:
+    """Return D of each token [K]."""
+    if kl == "sampled":
+        return batch.logp - batch.signals["teacher_logp"]
+    return batch.signals[DIVERGENCE_SIGNALS[kl]]
+
+
+def _ends(batch: CreditBatch, entropy_quantile: float) -> Bools:
+    """Return which tokens end a segment [K], those with H at τ_H or above."""
+    entropy = batch.signals["entropy"]
+    return entropy >= batch.over_tokens(turn_quantiles(entropy, batch.token_offsets, entropy_quantile), "turn")
+
+
+def _clipped(weights: Floats, epsilon: float) -> Floats:
+    return np.clip(weights, 1.0 - epsilon, 1.0 + epsilon)
 
 
 def _as_many_at_random(batch: CreditBatch, chosen: Bools, divergence: Floats) -> Bools:

@@ -86,15 +86,7 @@ def train(
     reference = deepcopy(policy.model).requires_grad_(False) if objective.kl_coefficient > 0 else None
     optimiser = Optimiser(policy.model, reference, objective, optimisation, sampling)
     sources = sources or SignalSources()
-    critic = None
-    if "values" in needed:
-        critic = Critic(
-            policy.model,
-            lr=sources.critic_lr,
-            epochs=optimisation.epochs,
-            batch_tokens=optimisation.batch_tokens,
-            max_grad_norm=optimisation.max_grad_norm,
-        )
+    critic = _critic(policy, optimisation, sources) if "values" in needed else None
     collector = Collector(
         policy,
         make_env,
@@ -111,6 +103,16 @@ def train(
     parts: dict[str, Part] = {"optimiser": optimiser} | ({} if critic is None else {"critic": critic})
     with only_process(out):
         return _train(out, schedule, collector, optimiser, parts, checkpoint_every)
+
+
+def _critic(policy: TransformersPolicy, optimisation: Optimisation, sources: SignalSources) -> Critic:
+    return Critic(
+        policy.model,
+        lr=sources.critic_lr,
+        epochs=optimisation.epochs,
+        batch_tokens=optimisation.batch_tokens,
+        max_grad_norm=optimisation.max_grad_norm,
+    )
 
 
 def _train(
