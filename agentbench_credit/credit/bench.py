@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from agentbench_credit.batch import SIGNAL_LEVELS, TERMINAL, CreditBatch
+from agentbench_credit.batch import SIGNAL_LEVELS, TERMINAL, CreditBatch, Floats
 from agentbench_credit.credit import METHODS
 
 ROLLOUTS, TURNS = 128, 4_000
@@ -55,16 +55,21 @@ def made_up_batch(rollouts: int, turns: int, tokens_per_turn: int = 0, *, seed: 
         logp=np.log(rng.uniform(0.05, 1.0, tokens)),
         labels=[f"{g}/{i % 8}" for i, g in enumerate(group)],
         signals={
-            "entropy": rng.exponential(0.5, tokens),
-            "teacher_logp": np.log(rng.uniform(0.05, 1.0, tokens)),
-            "kl": rng.exponential(0.1, tokens),
-            "kl_topk": rng.exponential(0.1, tokens),
+            "entropy": _single(rng.exponential(0.5, tokens)),
+            "teacher_logp": _single(np.log(rng.uniform(0.05, 1.0, tokens))),
+            "kl": _single(rng.exponential(0.1, tokens)),
+            "kl_topk": _single(rng.exponential(0.1, tokens)),
             "taught": np.ones(turns),
             "values": rng.uniform(0.0, 10.0, turns),
             "final_values": rng.uniform(0.0, 10.0, rollouts),
             "rollout_values": rng.uniform(0.0, 10.0, turns),
         },
     )
+
+
+def _single(values: Floats) -> Floats:
+    """Return numbers with the precision that trainers compute token signals in."""
+    return values.astype(np.float32).astype(np.float64)
 
 
 def seconds(method: str, *size: int, repeats: int) -> float:

@@ -62,7 +62,7 @@ def find_segments(may_anchor: Bools, ends: Bools, token_offsets: Ints) -> Segmen
     begins[token_offsets[:-1][np.diff(token_offsets) > 0]] = True
     blocks = np.append(np.flatnonzero(begins), len(ends))
     candidates = np.flatnonzero(may_anchor)
-    block = np.searchsorted(blocks, candidates, side="right")
+    block = np.cumsum(begins, dtype=np.int32 if len(begins) < 2**31 else np.int64)[candidates]
     first = np.diff(block, prepend=-1) > 0
     anchors = candidates[first]
     return Segments(anchors, blocks[block[first]] - anchors)
