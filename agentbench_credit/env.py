@@ -14,6 +14,7 @@ from agentbench_credit.registry import Registry, subpackages
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
+    from numpy.random import Generator
 
 Info = dict[str, Any]
 
@@ -83,6 +84,28 @@ class Panel:
     def __str__(self) -> str:
         """Return ``name/split``."""
         return f"{self.name}/{self.split}"
+
+
+def chosen_task(panel: Panel, options: dict[str, Any] | None, generator: Callable[[], Generator]) -> Task:
+    """Return the task that ``reset`` shall start: what its options name, else one that is drawn.
+
+    Args:
+        panel: The environment's tasks.
+        options: Those of ``reset``; ``"task"`` is the only one there is.
+        generator: Gives the environment's ``np_random``, which is slow to make and not needed for a named task.
+
+    Returns:
+        The task.
+
+    Raises:
+        EnvironmentContractError: Unknown task or option.
+    """
+    options = options or {}
+    if unknown := options.keys() - {"task"}:
+        what = f"unknown reset option {', '.join(sorted(map(repr, unknown)))}"
+        raise EnvironmentContractError(what, mend="known: task")
+    task_id = options.get("task")
+    return panel.tasks[int(generator().integers(len(panel)))] if task_id is None else panel[task_id]
 
 
 @runtime_checkable

@@ -339,7 +339,8 @@ class _Processes:
             return {number: _lost(number, f"its worker process died ({what})") for number in self.shares[i]}
         for message in messages:
             warnings.warn(message, stacklevel=5)
-        return answer  # type: ignore[no-any-return]
+        outcomes: dict[int, Outcome] | EnvironmentContractError = answer
+        return outcomes
 
     def close(self) -> None:
         """End the workers."""

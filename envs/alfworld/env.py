@@ -13,7 +13,7 @@ from typing import Any, Literal
 import gymnasium
 from gymnasium import spaces
 
-from agentbench_credit.env import Info, Panel
+from agentbench_credit.env import Info, Panel, chosen_task
 from agentbench_credit.envs.alfworld.commands import understand
 from agentbench_credit.envs.alfworld.compiled import CompiledEngine
 from agentbench_credit.envs.alfworld.engine import NOTHING_HAPPENS, Engine, EngineDiedError, Reply, UnsupportedGameError
@@ -125,14 +125,7 @@ class AlfworldEnv(gymnasium.Env[str, str]):
             EnvironmentContractError: Unknown task or option.
         """
         super().reset(seed=seed)
-        options = options or {}
-        if unknown := options.keys() - {"task"}:
-            what = f"unknown reset option {', '.join(sorted(map(repr, unknown)))}"
-            raise EnvironmentContractError(what, mend="known: task")
-        task_id = options.get("task")
-        if task_id is None:
-            task_id = self.panel.tasks[int(self.np_random.integers(len(self.panel)))].id
-        self._start(task_id)
+        self._start(chosen_task(self.panel, options, lambda: self.np_random).id)
         return self._observation(), self._info(True)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import gymnasium
 from gymnasium import spaces
 
-from agentbench_credit.env import Info, Panel
+from agentbench_credit.env import Info, Panel, chosen_task
 from agentbench_credit.envs.sokoban.board import (
     BOX,
     BOX_ON_TARGET,
@@ -140,15 +140,7 @@ class SokobanEnv(gymnasium.Env[str, str]):
             EnvironmentContractError: Unknown task or option.
         """
         super().reset(seed=seed)
-        options = options or {}
-        if unknown := options.keys() - {"task"}:
-            what = f"unknown reset option {', '.join(sorted(map(repr, unknown)))}"
-            raise EnvironmentContractError(what, mend="known: task")
-        task_id = options.get("task")
-        if task_id is None:
-            task = self.panel.tasks[int(self.np_random.integers(len(self.panel)))]
-        else:
-            task = self.panel[task_id]
+        task = chosen_task(self.panel, options, lambda: self.np_random)
         return self._set(task.id, _first_board(task.data), turn=0, understood=True, truncated=False)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:

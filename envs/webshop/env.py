@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import gymnasium
 from gymnasium import spaces
 
-from agentbench_credit.env import Info, Panel, Task
+from agentbench_credit.env import Info, Panel, Task, chosen_task
 from agentbench_credit.envs.webshop.catalogue import Catalogue
 from agentbench_credit.envs.webshop.goals import Goal, from_data
 from agentbench_credit.envs.webshop.pages import RENDERERS
@@ -127,15 +127,7 @@ class WebShopEnv(gymnasium.Env[str, str]):
             EnvironmentContractError: Unknown task or option.
         """
         super().reset(seed=seed)
-        options = options or {}
-        if unknown := options.keys() - {"task"}:
-            what = f"unknown reset option {', '.join(sorted(map(repr, unknown)))}"
-            raise EnvironmentContractError(what, mend="known: task")
-        task_id = options.get("task")
-        if task_id is None:
-            task = self.panel.tasks[int(self.np_random.integers(len(self.panel)))]
-        else:
-            task = self.panel[task_id]
+        task = chosen_task(self.panel, options, lambda: self.np_random)
         return self._set(task, Place(), turn=0, understood=True, truncated=False)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:

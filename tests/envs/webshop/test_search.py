@@ -93,7 +93,8 @@ def test_any_text_can_be_searched(many: Any, query: str) -> None:
 def test_a_thousand_hostile_queries(many: Any) -> None:
     rng = random.Random(0)
     for _ in range(1000):
-        many("".join(rng.choices(string.printable + "\x00\ud800\u2028", k=rng.randrange(80))))
+        found = many("".join(rng.choices(string.printable + "\x00\ud800\u2028", k=rng.randrange(80))))
+        assert len(found) == len(set(found)) <= 50
 
 
 def test_an_index_is_built_once_and_again_for_another_catalogue(
