@@ -36,7 +36,8 @@ def find_problems(environment: Environment, preset: str | None = None) -> list[F
     from agentbench_credit.env_checks import CHECKS, SETUP, run_check
     from agentbench_credit.env_probe import Probe
 
-    probe = Probe(environment, preset or environment.presets[0], environment.splits[0])
+    preset = preset or environment.presets[0]
+    probe = Probe(environment, preset, environment.splits_of(preset)[0])
     if all(run_check(check, probe) for check in SETUP):
         for check in CHECKS:
             run_check(check, probe)
@@ -219,7 +220,7 @@ def main(argv: list[str] | None = None) -> None:
     preset = config.preset or environment.presets[0]
     for kind, name, known in (
         ("preset", preset, environment.presets),
-        ("split", config.split, environment.splits),
+        ("split", config.split, environment.splits_of(preset)),
     ):
         if name not in known:
             raise ConfigError(f"no {kind} {name!r}", where=environment.name, mend=f"known: {', '.join(known)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
@@ -166,7 +166,13 @@ class Environment:
     load_panel: Callable[[str, str], Panel]
     """``load_panel(preset, split)``."""
     splits: tuple[str, ...] = ("train", "validation", "test")
-    """The splits that every preset has."""
+    """The splits that a preset has."""
+    only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The splits of presets that have others, such as benchmarks that are for testing alone."""
+
+    def splits_of(self, preset: str) -> tuple[str, ...]:
+        """Return the splits that a preset has."""
+        return self.only.get(preset, self.splits)
 
     def register(self) -> None:
         """Make the id known to `gymnasium.make`; doing it twice is harmless."""

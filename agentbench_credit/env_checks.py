@@ -72,7 +72,7 @@ def check_registration(probe: Probe) -> None:
 def check_panels(probe: Probe) -> None:
     """Every split loads, the same each time, without a task that is there twice; the environment has its own."""
     panels: dict[str, Panel] = {}
-    for split in probe.environment.splits:
+    for split in probe.environment.splits_of(probe.preset):
         where = f"{probe.environment.name} {probe.preset}/{split}"
         try:
             panel, again = (probe.environment.load_panel(probe.preset, split) for _ in range(2))

@@ -45,3 +45,7 @@ class ModelError(AgentBenchError):
 
 class TrainingError(AgentBenchError):
     """Training cannot go on without giving wrong results."""
+
+
+class DataSetError(AgentBenchError):
+    """A data set is missing, torn, or not the pinned one."""
