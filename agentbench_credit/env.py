@@ -20,7 +20,10 @@ Info = dict[str, Any]
 
 INFO_KEYS = ("state_key", "admissible_actions", "action_valid", "task_id", "instruction", "success", "turn")
 """What `info` holds on every reset and step: state_key (bytes), admissible_actions (tuple of str or None),
-action_valid (bool), task_id (str), instruction (str), success (bool), turn (int, turns taken so far)."""
+action_valid (bool), task_id (str), instruction (str), success (bool), turn (int, turns taken so far).
+
+An environment that counts more than success adds metrics (dict of floats by name): turns keep them, and results average
+those of each rollout's last turn."""
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentbench_credit.command import parse, run_command
+from agentbench_credit.policy.models import SCRIPTED, SERVER, TINY
 
 if TYPE_CHECKING:
     from agentbench_credit.benchmarks import Benchmark
-    from agentbench_credit.env import Panel
-    from agentbench_credit.policy.base import Sampling
-    from agentbench_credit.policy.prompts import Prompter, PromptMode
-    from agentbench_credit.policy.transformers import TransformersPolicy
-    from agentbench_credit.rollout import Start
+    from agentbench_credit.policy.base import Policy
+    from agentbench_credit.policy.prompts import PromptMode
     from agentbench_credit.train import TrainConfig
 
 BASE = "base"
@@ -28,16 +26,18 @@ BASE = "base"
 class EvalConfig:
     """Evaluate (method, model) checkpoints on a suite and print the table.
 
-    Every task of each panel is played once; the same command goes on where it was stopped. With the embedded model
-    `tiny`, a method without a checkpoint is trained first, for `updates` updates.
+    The same command goes on where it was stopped. With the embedded model `tiny`, a method without a checkpoint is
+    trained first, for `updates` updates.
     """
 
-    method: tuple[str, ...] = ("gear",)
-    """Credit methods, each with a checkpoint of its own; `base` is the untrained model."""
+    method: tuple[str, ...] = ()
+    """Credit methods, each with a checkpoint of its own; `base` is the model as it is. gear by default for `tiny`, else
+    base."""
     model: str = "tiny"
-    """tiny, a known name such as Qwen3-4B, a local folder, or a hub id."""
-    suite: Literal["embedded"] = "embedded"
-    """Suite of benchmarks."""
+    """tiny, a known name such as Qwen3-4B, a local folder, a hub id, a server as openai:http://HOST:PORT/v1#NAME,
+    scripted:expert (plays the reference) or scripted:random."""
+    suite: str = "embedded"
+    """embedded, agentic, math_tool, or a single benchmark such as aime24."""
     checkpoint: Path | None = None
     """Folder of a trained checkpoint, for a single method; by default the one trained below `out`."""
     out: Path = Path("runs/embedded")
@@ -46,116 +46,19 @@ class EvalConfig:
     """Seed of training and of evaluation."""
     limit: int | None = None
     """Play only the first tasks of each panel, this many."""
+    k: int | None = None
+    """Rollouts of each task; by default the benchmark's own number, such as 32 for AIME."""
     updates: int = 60
     """Training budget of a method without a checkpoint, in updates of 16 tasks × 8 rollouts."""
     temperature: float = 0.4
     """Sampling temperature of the evaluation (0.4 in the verl-agent family)."""
     max_new_tokens: int | None = None
-    """Longest response of one turn; None is 24 for `tiny` and the published 512 for other models."""
-    parallel: int = 128
-    """Episodes under way at once."""
+    """Longest response of one turn; None is 24 for `tiny`, else the benchmark's own number, and at most half of the
+    model's context."""
+    parallel: int | None = None
+    """Most episodes under way at once; None is the benchmark's own number."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model runs."""
-
-
-def evaluate(
-    policy: TransformersPolicy,
-    benchmark: Benchmark,
-    folder: Path,
-    *,
-    identity: dict[str, Any],
-    seed: int,
-    limit: int | None,
-    sampling: Sampling,
-    prompting: tuple[PromptMode, int],
-    parallel: int,
-) -> dict[str, Any]:
-    """Play a benchmark's tasks that the folder does not hold yet, and write ``result.json``.
-
-    Args:
-        policy: The policy to evaluate.
-        benchmark: What to play.
-        folder: Holds ``trajectories.jsonl``, written task by task, ``run.json`` and ``result.json``.
-        identity: Method, model and checkpoint, stored with the result.
-        seed: Seed of the sampling; a task's seed depends on it and the task only.
-        limit: First tasks to play, None for all.
-        sampling: How tokens are drawn.
-        prompting: Mode and history of the prompts.
-        parallel: Episodes under way at once.
-
-    Returns:
-        The result.
-
-    Raises:
-        ConfigError: The folder holds another evaluation.
-        ModelError: Every rollout ended in an error.
-    """
-    from agentbench_credit.cache import atomic_write_text
-    from agentbench_credit.env import ENVIRONMENTS
-    from agentbench_credit.errors import ModelError
-    from agentbench_credit.policy.prompts import Prompter
-    from agentbench_credit.results import RESULT_VERSION, measure, versions
-    from agentbench_credit.rollout import rollout
-    from agentbench_credit.run_folder import claim
-    from agentbench_credit.trajectory_io import TrajectoryLog
-
-    environment = ENVIRONMENTS.get(benchmark.environment)
-    panel = environment.load_panel(benchmark.preset, benchmark.split)
-    prompter = Prompter(policy.tokenizer, *prompting)
-    run = identity | _description(benchmark, panel, sampling, prompter, seed=seed, limit=limit)
-    claim(folder, run, may_differ=("checkpoint", "tasks"))
-    with TrajectoryLog(folder / "trajectories.jsonl") as log:
-        wanted = _starts(panel, seed, limit)
-        done = {trajectory.task_id: trajectory for trajectory in log.trajectories}
-        starts = [start for start in wanted if start.task_id not in done]
-        fresh = rollout(
-            policy,
-            lambda: environment.make(preset=benchmark.preset, split=benchmark.split),
-            starts,
-            prompter=prompter,
-            sampling=sampling,
-            parallel=parallel,
-            on_finished=lambda _, trajectory: log.append(trajectory),
-            label=f"evaluate {identity['method']} on {benchmark.name}",
-        )
-    done |= {trajectory.task_id: trajectory for trajectory in fresh}
-    played = [done[start.task_id] for start in wanted]
-    if all(trajectory.state == "error" for trajectory in played):
-        what = f"every rollout failed, the first with {played[0].error}"
-        raise ModelError(what, where=str(folder), mend="mend the cause and remove this folder")
-    metrics = measure(played)
-    result = {"result_version": RESULT_VERSION, **run, "versions": versions(), "metrics": asdict(metrics)}
-    atomic_write_text(folder / "result.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
-    return result
-
-
-def _description(
-    benchmark: Benchmark, panel: Panel, sampling: Sampling, prompter: Prompter, *, seed: int, limit: int | None
-) -> dict[str, Any]:
-    """Return everything that makes two evaluations comparable."""
-    return {
-        "benchmark": benchmark.name,
-        "environment": benchmark.environment,
-        "preset": benchmark.preset,
-        "panel": str(panel),
-        "panel_version": panel.version,
-        "panel_sha256": panel.sha256,
-        "tasks": len(panel) if limit is None else min(limit, len(panel)),
-        "seed": seed,
-        "sampling": asdict(sampling),
-        "prompt_mode": prompter.mode,
-        "history": prompter.history,
-    }
-
-
-def _starts(panel: Panel, seed: int, limit: int | None) -> list[Start]:
-    import numpy as np
-
-    from agentbench_credit.rollout import Start
-
-    tasks = panel.tasks[:limit]
-    seeds = [int(np.random.SeedSequence([seed, i]).generate_state(1, np.uint64)[0]) for i in range(len(tasks))]
-    return [Start(task.id, task.id, task_seed) for task, task_seed in zip(tasks, seeds, strict=True)]
 
 
 def run_evaluation(config: EvalConfig) -> list[dict[str, Any]]:
@@ -171,31 +74,24 @@ def run_evaluation(config: EvalConfig) -> list[dict[str, Any]]:
         ConfigError: The configuration contradicts itself or the folder.
         ModelError: The model or a checkpoint is missing.
     """
-    from agentbench_credit.benchmarks import BENCHMARKS, SUITES
+    from agentbench_credit.benchmarks import find_benchmarks
     from agentbench_credit.credit import METHODS
-    from agentbench_credit.errors import ConfigError
+    from agentbench_credit.evaluation import evaluate
     from agentbench_credit.policy.base import Sampling
-    from agentbench_credit.policy.models import model_folder
     from agentbench_credit.run_folder import evaluation_folder
 
-    if config.checkpoint is not None and (len(config.method) != 1 or config.method == (BASE,)):
-        mend = "evaluate them one by one; the untrained model has no checkpoint"
-        raise ConfigError("--checkpoint goes with one trained method", where="--method", mend=mend)
-    counts = {"limit": config.limit, "parallel": config.parallel, "updates": config.updates}
-    for name, value in (counts | {"max_new_tokens": config.max_new_tokens, "seed": config.seed + 1}).items():
-        if value is not None and value < 1:
-            raise ConfigError("the number is too small", where=f"--{name.replace('_', '-')}")
-    if not config.method or len(set(config.method)) < len(config.method):
-        raise ConfigError("name each method once, and at least one", where="--method")
-    methods = {name: None if name == BASE else METHODS.get(name) for name in config.method}
-    model_folder(config.model)
+    names = config.method or (("gear",) if config.model == TINY else (BASE,))
+    _check(config, names)
+    benchmarks = find_benchmarks(config.suite)
+    methods = {name: None if name == BASE else METHODS.get(name) for name in names}
     results = []
     for name, method in methods.items():
-        policy, trained, prompting = _load(config, name)
+        policy, trained, prompting = _load(config, name, benchmarks[0])
         budget = 0 if name == BASE else config.updates
         identity = {"method": name, "model": config.model, "budget": budget}
         identity["reconstruction"] = bool(method and method.is_reconstruction)
-        for benchmark in map(BENCHMARKS.get, SUITES[config.suite]):
+        for benchmark in benchmarks:
+            longest = min(_max_new_tokens(config, benchmark), policy.max_length // 2)
             results.append(
                 evaluate(
                     policy,
@@ -204,27 +100,54 @@ def run_evaluation(config: EvalConfig) -> list[dict[str, Any]]:
                     identity=identity | trained,
                     seed=config.seed,
                     limit=config.limit,
-                    sampling=Sampling(temperature=config.temperature, max_new_tokens=_max_new_tokens(config)),
-                    prompting=prompting,
-                    parallel=config.parallel,
+                    repeats=config.k or benchmark.repeats,
+                    sampling=Sampling(temperature=config.temperature, max_new_tokens=longest),
+                    prompting=prompting if benchmark.prompt_mode == "turn" else ("conversation", 0),
+                    parallel=config.parallel or benchmark.parallel,
                 )
             )
     return results
 
 
-def _load(config: EvalConfig, method: str) -> tuple[TransformersPolicy, dict[str, Any], tuple[PromptMode, int]]:
+def _check(config: EvalConfig, names: Sequence[str]) -> None:
+    """Refuse options that contradict each other, and a model that is not there, before anything is trained."""
+    from agentbench_credit.errors import ConfigError
+    from agentbench_credit.policy.models import model_folder
+
+    if config.checkpoint is not None and (len(names) != 1 or tuple(names) == (BASE,)):
+        mend = "evaluate them one by one; the untrained model has no checkpoint"
+        raise ConfigError("--checkpoint goes with one trained method", where="--method", mend=mend)
+    counts = {"limit": config.limit, "parallel": config.parallel, "updates": config.updates, "k": config.k}
+    for name, value in (counts | {"max_new_tokens": config.max_new_tokens, "seed": config.seed + 1}).items():
+        if value is not None and value < 1:
+            least = 0 if name == "seed" else 1
+            raise ConfigError("the number is too small", where=f"--{name.replace('_', '-')}", mend=f"at least {least}")
+    if len(set(names)) < len(names):
+        raise ConfigError("name each method once", where="--method")
+    if not config.model.startswith((SERVER, SCRIPTED)):
+        model_folder(config.model)
+    elif tuple(names) != (BASE,):
+        raise ConfigError(f"{config.model} is evaluated as it is", where="--method", mend=f"use --method {BASE}")
+
+
+def _load(
+    config: EvalConfig, method: str, benchmark: Benchmark
+) -> tuple[Policy, dict[str, Any], tuple[PromptMode, int]]:
     """Return a method's policy, how it was trained, and how it is prompted.
 
-    `tiny` is trained first if it has no checkpoint. A checkpoint is prompted as its training prompted it.
+    `tiny` is trained first if it has no checkpoint, on the benchmark's panel for training. A checkpoint is prompted as
+    its training prompted it.
     """
-    from agentbench_credit.policy.models import TINY
     from agentbench_credit.policy.transformers import load_policy
     from agentbench_credit.run_folder import read_run
     from agentbench_credit.train import run_training
 
+    if config.model.startswith((SERVER, SCRIPTED)):
+        unknown = {"checkpoint": None, "updates": 0, "weights": None, "dtype": None}
+        return _weightless(config.model), unknown, ("turn", 0)
     checkpoint = config.checkpoint
     if checkpoint is None and method != BASE:
-        training = _training(config, method)
+        training = _training(config, method, benchmark)
         checkpoint = run_training(training) if config.model == TINY else _trained(training)
     source = config.model if checkpoint is None else str(checkpoint)
     policy = load_policy(source, device=config.device, policy_id=f"{config.model}/{method}")
@@ -239,21 +162,33 @@ def _load(config: EvalConfig, method: str) -> tuple[TransformersPolicy, dict[str
     return policy, trained, ("turn", 0) if run is None else (run["prompt_mode"], run["history"])
 
 
-def _max_new_tokens(config: EvalConfig) -> int:
-    from agentbench_credit.policy.models import TINY
+def _weightless(model: str) -> Policy:
+    """Return a policy without weights of ours."""
+    from agentbench_credit.errors import ConfigError
+    from agentbench_credit.policy.bytes import byte_tokenizer
+    from agentbench_credit.policy.scripted import SCRIPTS, ScriptedPolicy
+    from agentbench_credit.policy.server import ServerPolicy
+
+    if model.startswith(SERVER):
+        return ServerPolicy(model)
+    script = model.removeprefix(SCRIPTED)
+    if script not in SCRIPTS:
+        raise ConfigError(f"no script {script!r}", where="--model", mend=f"known: {', '.join(SCRIPTS)}")
+    return ScriptedPolicy(SCRIPTS[script], byte_tokenizer(), model)
+
+
+def _max_new_tokens(config: EvalConfig, benchmark: Benchmark) -> int:
 
     if config.max_new_tokens is not None:
         return config.max_new_tokens
-    return 24 if config.model == TINY else 512
+    return 24 if config.model == TINY else benchmark.max_new_tokens
 
 
-def _training(config: EvalConfig, method: str) -> TrainConfig:
-    """Return the training whose checkpoint is evaluated by default: on the train split of the suite's first panel."""
-    from agentbench_credit.benchmarks import BENCHMARKS, SUITES
+def _training(config: EvalConfig, method: str, benchmark: Benchmark) -> TrainConfig:
+    """Return the training whose checkpoint is evaluated by default: on the train split of the benchmark's preset."""
     from agentbench_credit.run_folder import training_folder
     from agentbench_credit.train import TrainConfig
 
-    benchmark = BENCHMARKS.get(SUITES[config.suite][0])
     return TrainConfig(
         method=method,
         model=config.model,
@@ -263,7 +198,7 @@ def _training(config: EvalConfig, method: str) -> TrainConfig:
         seed=config.seed,
         updates=config.updates,
         success_reward=10.0,
-        max_new_tokens=_max_new_tokens(config),
+        max_new_tokens=_max_new_tokens(config, benchmark),
         device=config.device,
     )
 
@@ -306,7 +241,7 @@ def main(argv: list[str] | None = None) -> None:
 
     results = run_evaluation(config)
     console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(table(results, narrow=console.width < 115))
+    console.print(table(results, width=console.width))
     print(f"report: {write_report(config.out, results)}")
 
 

@@ -8,7 +8,7 @@ import pkgutil
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from operator import attrgetter
 from types import ModuleType
@@ -28,7 +28,7 @@ class Registry(Generic[T]):
     Args:
         kind: What the entries are, for messages (``"credit method"``).
         group: Entry-point group to read (``"agentbench_credit.credit"``).
-        builtin: Returns the built-in entries (name → ``"module:object"``); called once, at the first look-up.
+        builtin: Returns the built-in entries, objects or ``"module:object"``; called once, at the first look-up.
         base: Class that every entry must be an instance of.
     """
 
@@ -38,7 +38,7 @@ class Registry(Generic[T]):
         group: str,
         *,
         base: type[T],
-        builtin: Callable[[], dict[str, str]] = dict,
+        builtin: Callable[[], Mapping[str, T | str]] = dict,
     ) -> None:
         self.kind, self.group = kind, group
         self._base, self._builtin = base, builtin
@@ -157,7 +157,7 @@ class Registry(Generic[T]):
         self._discovered = True
         try:
             for name, target in self._builtin().items():
-                self._add(name, target, target)
+                self._add(name, target, target if isinstance(target, str) else self.group)
         except BaseException:
             self._discovered = False
             raise

@@ -69,20 +69,30 @@ class _Episode:
         self.teacher_prompt_ids = None if reference is None else self._prompt(reference)
 
     def _prompt(self, reference: str | None) -> Ids:
-        instruction = str(self.info["instruction"])
-        played = [*self.start.past, *self.turns]
-        if not played:
+        instruction, observations, responses = self._said()
+        if not responses:
             return self.prompter.first(instruction, self.observation, reference=reference)
-        observations = [*(turn.observation for turn in played), self.observation]
-        responses = [turn.response for turn in played]
-        previous = None if reference is not None else (played[-1].prompt_ids, played[-1].response_ids)
+        last = (self.turns or self.start.past)[-1]
+        previous = None if reference is not None else (last.prompt_ids, last.response_ids)
         return self.prompter.next(instruction, observations, responses, previous, reference=reference)
+
+    def _said(self) -> tuple[str, list[str], list[str]]:
+        """Return the instruction, all observations and all responses so far."""
+        played = [*self.start.past, *self.turns]
+        observations = [*(turn.observation for turn in played), self.observation]
+        return str(self.info["instruction"]), observations, [turn.response for turn in played]
 
     def request(self) -> Request:
         """Return the request for the next response."""
         assert self.prompt_ids is not None, "reset first"
         seed = self.start.seed + (len(self.turns) << 64)
-        return Request(self.prompt_ids, seed, self.env, self.info["admissible_actions"])
+        return Request(
+            self.prompt_ids,
+            seed,
+            self.env,
+            lambda: self.prompter.messages(*self._said()),
+            self.info["admissible_actions"],
+        )
 
     def advance(self, response: Response) -> None:
         """Take a response, step the environment, record the turn."""
@@ -106,6 +116,7 @@ class _Episode:
             action_valid=bool(self.info["action_valid"]),
             reward=None if reward is None else float(reward),
             teacher_prompt_ids=self.teacher_prompt_ids,
+            info=dict(self.info.get("metrics", {})),
         )
         self.turns.append(turn)
         if terminated or truncated:
@@ -296,14 +307,15 @@ def _play_turn(policy: Policy, episodes: list[_Episode], sampling: Sampling) -> 
         try:
             if isinstance(response, Exception):
                 raise response
-            episode.advance(response)
+            if response is None:
+                episode.state = "truncated"
+            else:
+                episode.advance(response)
         except Exception as error:  # as above
             episode.fail(error)
 
 
-def _generate(
-    policy: Policy, requests: list[Request], sampling: Sampling
-) -> list[Response] | list[Response | Exception]:
+def _generate(policy: Policy, requests: list[Request], sampling: Sampling) -> Sequence[Response | Exception | None]:
     """Generate for all requests at once; if that fails, one by one, so that one bad request fails alone."""
     try:
         return policy.generate(requests, sampling)
@@ -311,7 +323,7 @@ def _generate(
         raise
     except Exception as error:
         warnings.warn(f"generation of {len(requests)} responses failed ({error}); trying one by one", stacklevel=2)
-    answers: list[Response | Exception] = []
+    answers: list[Response | Exception | None] = []
     for request in requests:
         try:
             answers += policy.generate([request], sampling)

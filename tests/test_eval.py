@@ -23,6 +23,7 @@ from agentbench_credit.eval import EvalConfig, run_evaluation
 from agentbench_credit.run_folder import evaluation_folder
 from agentbench_credit.train import TrainConfig
 from agentbench_credit.trajectory_io import read_trajectories
+from chat_server import Answer, chat_server, completion
 from models import save_model
 
 OFFLINE = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -92,6 +93,47 @@ def test_killed_at_a_random_moment_it_loses_and_repeats_nothing(tmp_path: Path, 
     assert len({t.task_id for t in trajectories}) == len(trajectories) == 40
     result = json.loads((log.parent / "result.json").read_text())
     assert result["metrics"]["tasks"] == 40
+
+
+def test_repeats_go_on_where_fewer_stopped(tmp_path: Path) -> None:
+    once = run_evaluation(EvalConfig(model="scripted:random", limit=5, out=tmp_path))[0]
+    log = evaluation_folder(tmp_path, "base", 0, 0, "sokoban") / "trajectories.jsonl"
+    first = read_trajectories(log)
+    thrice = run_evaluation(EvalConfig(model="scripted:random", limit=5, k=3, out=tmp_path))[0]
+    played = read_trajectories(log)
+    assert (once["metrics"]["repeats"], thrice["metrics"]["repeats"]) == (1, 3)
+    assert [t.seed for t in played[:5]] == [t.seed for t in first], "nothing was played again"
+    assert len({t.seed for t in played}) == len(played) == 15
+
+
+@pytest.mark.parametrize(("script", "success"), [("expert", 1.0), ("random", 0.0)])
+def test_policies_without_a_model(tmp_path: Path, script: str, success: float) -> None:
+    (result,) = run_evaluation(EvalConfig(model=f"scripted:{script}", limit=8, out=tmp_path))
+    assert result["method"] == "base"
+    assert result["metrics"]["success"] == pytest.approx(success, abs=0.2)
+
+
+def test_a_served_model_is_evaluated_as_any_other(tmp_path: Path) -> None:
+    def go_right(body: dict[str, Any]) -> Answer:
+        assert body["messages"][0]["role"] == "system"
+        return completion("<think>which way?</think><action>right</action>")
+
+    with chat_server(go_right) as (url, asked):
+        done = run("--model", f"openai:{url}#toy", "--limit", 3, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    log = evaluation_folder(tmp_path, "base", 0, 0, "sokoban") / "trajectories.jsonl"
+    turns = [turn for t in read_trajectories(log) for turn in t.turns]
+    assert len(turns) == len(asked) >= 3
+    assert {turn.action for turn in turns} == {"right"}
+
+
+def test_a_policy_without_checkpoints_takes_no_method(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="use --method base"):
+        run_evaluation(EvalConfig(method=("grpo",), model="scripted:random", out=tmp_path))
+    with pytest.raises(ConfigError, match="no script 'best' — known: expert, random"):
+        run_evaluation(EvalConfig(model="scripted:best", out=tmp_path))
+    with pytest.raises(ConfigError, match="did you mean math_tool"):
+        run_evaluation(EvalConfig(model="scripted:random", suite="math_tools", out=tmp_path))
 
 
 def test_one_error_line_says_what_is_missing(tmp_path: Path) -> None:

@@ -13,24 +13,32 @@ from rich.console import Console
 
 from agentbench_credit.errors import ConfigError
 from agentbench_credit.results import RESULT_VERSION, Metrics, measure, read_results, table, versions
-from agentbench_credit.stats import wilson_interval
+from agentbench_credit.stats import clustered_interval, wilson_interval
 from agentbench_credit.trajectory import State, Trajectory, Turn
 
 
-def trajectory(*, success: bool, state: State = "ended", turns: int = 2, valid: bool = True) -> Trajectory:
+def trajectory(
+    task: str,
+    *,
+    success: bool,
+    state: State = "ended",
+    turns: int = 2,
+    valid: bool = True,
+    counted: dict[str, Any] | None = None,
+) -> Trajectory:
     ids = np.arange(3, dtype=np.int32)
-    turn = Turn("o", b"k", None, ids, ids, np.zeros(3, np.float32), "stop", "a", "a", valid, 1.0)
+    turn = Turn("o", b"k", None, ids, ids, np.zeros(3, np.float32), "stop", "a", "a", valid, 1.0, info=counted or {})
     timings = {"generate": 1.0, "environment": 0.5}
-    return Trajectory("e", {}, "t", "t", 0, "p", {}, (turn,) * turns, b"", state, success, timings=timings)
+    return Trajectory("e", {}, task, task, 0, "p", {}, (turn,) * turns, b"", state, success, timings=timings)
 
 
 def test_every_failure_is_in_the_denominator() -> None:
     measured = measure(
         [
-            trajectory(success=True),
-            trajectory(success=False, state="truncated", turns=5, valid=False),
-            trajectory(success=False, state="error", turns=0),
-            trajectory(success=True, turns=1),
+            trajectory("a", success=True),
+            trajectory("b", success=False, state="truncated", turns=5, valid=False),
+            trajectory("c", success=False, state="error", turns=0),
+            trajectory("d", success=True, turns=1),
         ]
     )
     assert (measured.tasks, measured.successes, measured.success) == (4, 2, 0.5)
@@ -42,8 +50,25 @@ def test_every_failure_is_in_the_denominator() -> None:
     assert measured.seconds == 6.0
 
 
+def test_repeats_of_a_task_are_counted_as_such() -> None:
+    outcomes = {"a": (True, True), "b": (True, False), "c": (False, False), "d": (False, True)}
+    counted = {"unparsed": 1.0}
+    measured = measure(
+        [
+            trajectory(task, success=each, counted=None if each else counted)
+            for task, tries in outcomes.items()
+            for each in tries
+        ]
+    )
+    assert (measured.tasks, measured.repeats, measured.successes, measured.success) == (4, 2, 4, 0.5)
+    assert (measured.any_success, measured.all_success) == (3 / 4, 1 / 4)
+    assert (measured.success_low, measured.success_high) == clustered_interval([1, 0.5, 0, 0.5], 2)
+    assert measured.details == {"unparsed": 0.5}
+
+
 def result(method: str, *, reconstruction: bool = False, **metrics: Any) -> dict[str, Any]:
     values = dict.fromkeys(Metrics.__annotations__, 0) | {"tasks": 512, "success": 0.401, "success_high": 0.5}
+    values |= {"repeats": 1}
     return {
         "result_version": RESULT_VERSION,
         "benchmark": "sokoban",
@@ -68,6 +93,12 @@ def test_the_table_shows_figures_and_marks_reconstructions() -> None:
     assert "grpo ¹" not in text
     assert "reconstruction" in text
     assert "reconstruction" not in printed([result("grpo")])
+
+
+def test_the_table_has_columns_for_repeats_only_if_there_are_any() -> None:
+    assert "pass@k" not in printed([result("grpo")])
+    text = printed([result("grpo", repeats=32, any_success=0.75, all_success=0.125)])
+    assert all(cell in text for cell in ("pass@k", "pass^k", "32", "75.0", "12.5"))
 
 
 def test_results_are_read_back_and_torn_ones_named(tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
+import signal
 import threading
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +37,47 @@ class Fragile(Corridor):
             os.kill(os.getpid(), 9)
         if action == "hang":
             time.sleep(60)
+        if action == "sleep":
+            time.sleep(1.0)
+        observation, reward, terminated, truncated, info = super().step(action)
+        if action == "unpicklable":
+            info |= {"made_by": lambda: None}
+        return observation, reward, terminated, truncated, info
+
+
+class Homebound(Corridor):
+    """Can be built in the first process only, and there twice."""
+
+    made, closed = 0, 0
+
+    def __init__(self, preset: str = "line", split: str = "train") -> None:
+        if multiprocessing.parent_process() is not None or Homebound.made == 2:
+            raise RuntimeError("no room here")
+        super().__init__(preset, split)
+        Homebound.made += 1
+
+    def close(self) -> None:
+        Homebound.closed += 1
+
+
+class Once(Fragile):
+    """Cannot be built a second time in a process that has failed."""
+
+    failed = False
+
+    def __init__(self, preset: str = "line", split: str = "train") -> None:
+        if Once.failed:
+            raise RuntimeError("no second one")
+        super().__init__(preset, split)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, Any]:
+        Once.failed = action == "raise"
         return super().step(action)
 
 
 FRAGILE = Environment("fragile", "example/Fragile-v0", "test_vector:Fragile", ("line",), load_panel)
+HOMEBOUND = Environment("homebound", "example/Homebound-v0", "test_vector:Homebound", ("line",), load_panel)
+ONCE = Environment("once", "example/Once-v0", "test_vector:Once", ("line",), load_panel)
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
 
@@ -88,7 +129,13 @@ def test_each_environment_takes_its_own_task(workers: int) -> None:
 
 @pytest.mark.parametrize(
     ("workers", "action", "error"),
-    [(0, "raise", "fell off"), (2, "raise", "fell off"), (2, "die", "-9"), (2, "hang", "no answer within 1 s")],
+    [
+        (0, "raise", "fell off"),
+        (2, "raise", "fell off"),
+        (2, "die", "exit code -9"),
+        (2, "hang", "no answer within 1 s"),
+        (2, "unpicklable", "<lambda>"),
+    ],
 )
 def test_a_failure_ends_one_episode_and_is_replaced(workers: int, action: str, error: str) -> None:
     with make_vec(FRAGILE, 2, workers=workers, timeout=1.0 if action == "hang" else 60.0) as vector:
@@ -112,6 +159,73 @@ def test_what_cannot_be_reset_raises_and_the_next_reset_works(workers: int) -> N
             vector.reset(options={"task": ["train-0", "broken"]})
         observations, _ = vector.reset(options={"task": "train-0"})
         assert observations[0] == observations[1]
+
+
+def ends(vector: TextVectorEnv) -> list[str]:
+    """Lose environment 1 again and again; returns the tasks that its successors drew."""
+    tasks = []
+    for _ in range(4):
+        with pytest.warns(UserWarning, match="environment 1 failed"):
+            vector.step(["left", "raise"])
+        tasks.append(vector.step(["left", "left"])[4]["task_id"][1])
+    return tasks
+
+
+@WORKERS
+def test_what_a_replacement_draws_follows_from_the_last_seed(workers: int) -> None:
+    with make_vec(FRAGILE, 2, workers=workers) as vector:
+        vector.reset(seed=3)
+        tasks = ends(vector)
+        vector.reset(seed=3)
+        assert ends(vector) == tasks
+        assert len(set(tasks)) > 1
+        vector.reset(seed=4)
+        assert ends(vector) != tasks
+
+
+def test_an_answer_that_ctrl_c_left_behind_is_not_taken_for_the_next_one() -> None:
+    with make_vec(FRAGILE, 2, workers=2) as vector:
+        vector.reset(options={"task": "train-0"})
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            vector.step(["sleep", "sleep"])
+        _, infos = vector.reset(options={"task": ["train-5", "train-6"]})
+        assert infos["task_id"].tolist() == ["train-5", "train-6"]
+        assert vector.step(["left", "left"])[4]["turn"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("workers", "made"), [(0, 2), (1, 1)])
+def test_what_cannot_be_built_says_why_and_leaves_nothing(workers: int, made: int) -> None:
+    home = import_module("test_vector").Homebound  # as Gymnasium imports it
+    home.made = home.closed = 0
+    before = len(multiprocessing.active_children())
+    with pytest.raises((RuntimeError, EnvironmentContractError), match="no room here") as caught:
+        make_vec(HOMEBOUND, 2, workers=workers)
+    assert (home.made, home.closed) == (made, made)
+    assert workers == 0 or "Traceback" in caught.value.__notes__[0]
+    assert len(multiprocessing.active_children()) == before
+    del caught
+    gc.collect()  # nothing is left to complain when it is collected
+
+
+@WORKERS
+def test_a_failure_whose_successor_cannot_be_built_names_both(workers: int) -> None:
+    with make_vec(ONCE, 2, workers=workers) as vector:
+        vector.reset(seed=0)
+        with pytest.raises(EnvironmentContractError, match=r"environment 1: failed .*fell off.*no second one"):
+            vector.step(["left", "raise"])
+    import_module("test_vector").Once.failed = False
+
+
+@WORKERS
+def test_what_is_closed_says_so(workers: int) -> None:
+    vector = make_vec(ENVIRONMENT, 2, workers=workers)
+    vector.reset(seed=0)
+    vector.close()
+    with pytest.raises(EnvironmentContractError, match="are closed"):
+        vector.step(["left", "left"])
+    with pytest.raises(EnvironmentContractError, match="are closed"):
+        vector.reset()
 
 
 def test_wrong_calls_are_one_line() -> None:

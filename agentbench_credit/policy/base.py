@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     from agentbench_credit.env import AgentEnv
     from agentbench_credit.trajectory import FinishReason, Ids
+
+
+Message = dict[str, str]
+"""A chat message: role and content."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Request:
     """Seed of this response; with the same prompt and sampling it gives the same response in any batch."""
     env: AgentEnv
     """The environment that asks; only scripted policies look at it."""
+    messages: Callable[[], list[Message]]
+    """Makes the same prompt as chat messages, for servers that render them."""
     admissible_actions: tuple[str, ...] | None = None
     """What the environment would accept; only scripted policies look at it."""
 
@@ -82,6 +88,6 @@ class Policy(Protocol):
     max_length: int
     """Longest prompt and response together, in tokens."""
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Response]:
-        """Answer every request, in order."""
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> Sequence[Response | None]:
+        """Answer every request, in order; None where the prompt leaves no room for a response."""
         ...

@@ -10,6 +10,12 @@ from agentbench_credit.errors import ModelError
 TINY = "tiny"
 """The embedded policy."""
 
+SERVER = "openai:"
+"""What the name of a model behind a server begins with: ``openai:URL#model``."""
+
+SCRIPTED = "scripted:"
+"""What the name of a policy without a model begins with."""
+
 TINY_FOLDER = Path(__file__).parent / "tiny"
 """Weights, configuration, tokenizer and chat template of the embedded policy."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from agentbench_credit.errors import ConfigError, ModelError
+from agentbench_credit.policy.base import Message
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from agentbench_credit.trajectory import Ids
 
 PromptMode = Literal["turn", "conversation"]
-Message = dict[str, str]
 
 _ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 
@@ -81,7 +81,7 @@ class Prompter:
         Returns:
             Token ids.
         """
-        return self._encode(self._render([self._system(instruction), self._user(observation, reference)]))
+        return self._encode(self._render(self.messages(instruction, [observation], [], reference=reference)))
 
     def next(
         self,
@@ -104,18 +104,34 @@ class Prompter:
         Returns:
             Token ids.
         """
-        if self.mode == "turn":
-            return self.first(instruction, self._with_history(observations, responses), reference=reference)
-        messages = [self._system(instruction), self._user(observations[0], None)]
-        for response, observation in zip(responses, observations[1:], strict=True):
-            messages += [{"role": "assistant", "content": self._plain(response)}, self._user(observation, None)]
-        messages[-1] = self._user(observations[-1], reference)
+        messages = self.messages(instruction, observations, responses, reference=reference)
         text = self._render(messages)
-        if previous is not None:
+        if previous is not None and self.mode == "conversation":
             past = self._render(messages[:-2]) + responses[-1]
             if text.startswith(past):
                 return np.concatenate([*previous, self._continuation(text[len(past) :], previous[1])])
         return self._encode(text)
+
+    def messages(
+        self, instruction: str, observations: Sequence[str], responses: Sequence[str], *, reference: str | None = None
+    ) -> list[Message]:
+        """Return a prompt as chat messages.
+
+        Args:
+            instruction: What the task is and how to answer.
+            observations: All observations so far, the current one last.
+            responses: All responses so far, as text; one fewer.
+            reference: Ground truth to show with the current observation, for a teacher's prompt.
+
+        Returns:
+            The system's, the user's and, in mode ``"conversation"``, the assistant's messages.
+        """
+        if self.mode == "turn":
+            return [self._system(instruction), self._user(self._with_history(observations, responses), reference)]
+        messages = [self._system(instruction)]
+        for observation, response in zip(observations[:-1], responses, strict=True):
+            messages += [self._user(observation, None), {"role": "assistant", "content": self._plain(response)}]
+        return [*messages, self._user(observations[-1], reference)]
 
     def _continuation(self, text: str, response_ids: Ids) -> Ids:
         """Encode what follows a response, without the end-of-turn token that the policy has already sampled."""

@@ -24,6 +24,10 @@ def expert_action(request: Request) -> str:
     return request.env.expert_action() or random_action(request)
 
 
+SCRIPTS = {"expert": expert_action, "random": random_action}
+"""Scripts by the name that users give them."""
+
+
 class ScriptedPolicy:
     """A policy whose response is a function of the request and its environment.
 

@@ -6,7 +6,6 @@ import json
 import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,12 +42,14 @@ def write_report(out: Path, results: Sequence[dict[str, Any]]) -> Path:
         from agentbench_credit.report.curves import learning_curves
 
         curves = learning_curves(logs)
-    shown = [list(islice(_episodes(folder), EPISODES)) for folder in folders]
+    by_benchmark: dict[str, list[tuple[dict[str, Any], list[Trajectory]]]] = {}
+    for result, folder in zip(results, folders, strict=True):
+        by_benchmark.setdefault(result["benchmark"], []).append((result, _episodes(folder)))
     environment = Environment(loader=PackageLoader("agentbench_credit.report"), autoescape=True, trim_blocks=True)
     page = environment.get_template("report.html.jinja").render(
         results=results,
         curves=Markup(curves),  # drawn by matplotlib, which escapes the methods' names
-        episodes=list(zip(*shown, strict=True)),
+        benchmarks=by_benchmark,
         raw=json.dumps(results, indent=2, ensure_ascii=False),
     )
     path = out / "report.html"
@@ -57,7 +58,10 @@ def write_report(out: Path, results: Sequence[dict[str, Any]]) -> Path:
 
 
 def _episodes(folder: Path) -> list[Trajectory]:
-    """Return a folder's trajectories by task, so that methods stand side by side."""
+    """Return one rollout of each of a folder's first tasks, so that methods stand side by side."""
     from agentbench_credit.trajectory_io import read_trajectories
 
-    return sorted(read_trajectories(folder / "trajectories.jsonl"), key=lambda trajectory: trajectory.task_id)
+    by_task: dict[str, Trajectory] = {}
+    for trajectory in read_trajectories(folder / "trajectories.jsonl"):
+        by_task.setdefault(trajectory.task_id, trajectory)
+    return [by_task[task] for task in sorted(by_task)[:EPISODES]]

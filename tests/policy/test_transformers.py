@@ -19,7 +19,7 @@ PROMPTS = ["Move the box", "#PXO_", "up || down || left || right || up", "Move t
 
 def requests(policy: TransformersPolicy, prompts: list[str] = PROMPTS, seed: int = 0) -> list[Request]:
     ids = [np.asarray(policy.tokenizer.encode(text), np.int32) for text in prompts]
-    return [Request(prompt, seed + i, env=None) for i, prompt in enumerate(ids)]  # type: ignore[arg-type]
+    return [Request(prompt, seed + i, None, list) for i, prompt in enumerate(ids)]  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_greedy_equals_the_library_s_own_generation(policy: TransformersPolicy) 
 
 def test_first_tokens_follow_the_softmax(policy: TransformersPolicy) -> None:
     n = 4000
-    asked = [Request(requests(policy)[0].prompt_ids, seed, env=None) for seed in range(n)]  # type: ignore[arg-type]
+    asked = [Request(requests(policy)[0].prompt_ids, seed, None, list) for seed in range(n)]  # type: ignore[arg-type]
     answers = policy.generate(asked, Sampling(max_new_tokens=1))
     counts = np.bincount([int(answer.ids[0]) for answer in answers], minlength=300)
     with torch.no_grad():
