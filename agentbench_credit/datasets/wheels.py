@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 from agentbench_credit.cache import cache_dir
@@ -119,11 +120,8 @@ def _unpacked(wheel: Wheel, file: Path) -> Path:
         fresh = Path(folder) / "whole"
         with zipfile.ZipFile(file) as archive:
             archive.extractall(fresh)
-        try:
+        with suppress(OSError):  # another process was faster
             os.rename(fresh, target)
-        except OSError:
-            if not target.is_dir():  # else another process was faster
-                raise
     kept = target.with_name(wheel.filename)
     if not kept.exists():
         shutil.copy2(file, kept)

