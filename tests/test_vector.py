@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ class Fragile(Corridor):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, Any]:
         if options and options.get("task") == "broken":
             raise RuntimeError("no such door")
+        if options and options.get("task") == "deadly":
+            os.kill(os.getpid(), 9)
         return super().reset(seed=seed, options=options)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Any]:
@@ -43,6 +46,18 @@ class Fragile(Corridor):
         if action == "unpicklable":
             info |= {"made_by": lambda: None}
         return observation, reward, terminated, truncated, info
+
+
+class Diary(Corridor):
+    """Writes down that it was closed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def close(self) -> None:
+        with self.path.open("a") as stream:
+            stream.write("closed\n")
 
 
 class Homebound(Corridor):
@@ -140,8 +155,10 @@ def test_each_environment_takes_its_own_task(workers: int) -> None:
 def test_a_failure_ends_one_episode_and_is_replaced(workers: int, action: str, error: str) -> None:
     with make_vec(FRAGILE, 2, workers=workers, timeout=1.0 if action == "hang" else 60.0) as vector:
         vector.reset(seed=0)
+        began = time.monotonic()
         with pytest.warns(UserWarning, match="environment 1 failed and is replaced"):
             observations, rewards, terminated, truncated, infos = vector.step(["left", action])
+        assert time.monotonic() - began < 40, "what hangs is ended, not waited for"
         assert observations[0].startswith("You are")
         assert (observations[1], rewards[1], terminated[1], truncated[1]) == ("", 0.0, False, True)
         assert error in infos["error"][1]
@@ -159,6 +176,13 @@ def test_what_cannot_be_reset_raises_and_the_next_reset_works(workers: int) -> N
             vector.reset(options={"task": ["train-0", "broken"]})
         observations, _ = vector.reset(options={"task": "train-0"})
         assert observations[0] == observations[1]
+
+
+def test_a_worker_that_dies_in_a_reset_raises_and_the_next_reset_works() -> None:
+    with make_vec(FRAGILE, 2, workers=2) as vector:
+        with pytest.raises(EnvironmentContractError, match=r"worker 1: cannot be reset .*exit code -9"):
+            vector.reset(options={"task": ["train-0", "deadly"]})
+        assert vector.reset(options={"task": "train-1"})[1]["task_id"].tolist() == ["train-1"] * 2
 
 
 def ends(vector: TextVectorEnv) -> list[str]:
@@ -187,8 +211,12 @@ def test_an_answer_that_ctrl_c_left_behind_is_not_taken_for_the_next_one() -> No
     with make_vec(FRAGILE, 2, workers=2) as vector:
         vector.reset(options={"task": "train-0"})
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-        with pytest.raises(KeyboardInterrupt):
-            vector.step(["sleep", "sleep"])
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job may ignore it
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                vector.step(["sleep", "sleep"])
+        finally:
+            signal.signal(signal.SIGINT, before)
         _, infos = vector.reset(options={"task": ["train-5", "train-6"]})
         assert infos["task_id"].tolist() == ["train-5", "train-6"]
         assert vector.step(["left", "left"])[4]["turn"].tolist() == [1, 1]
@@ -215,6 +243,20 @@ def test_a_failure_whose_successor_cannot_be_built_names_both(workers: int) -> N
         with pytest.raises(EnvironmentContractError, match=r"environment 1: failed .*fell off.*no second one"):
             vector.step(["left", "raise"])
     import_module("test_vector").Once.failed = False
+
+
+def test_ctrl_c_does_not_end_the_workers_and_closing_closes_their_environments(tmp_path: Path) -> None:
+    path = tmp_path / "closed"
+    make_env = partial(import_module("test_vector").Diary, path)
+    mode = AutoresetMode.NEXT_STEP
+    with TextVectorEnv(make_env, 3, workers=2, autoreset_mode=mode, timeout=60.0) as vector:
+        path.unlink()  # the example that is built for its spaces
+        for child in multiprocessing.active_children():
+            assert child.pid is not None
+            os.kill(child.pid, signal.SIGINT)
+        vector.reset(seed=0)
+        assert vector.step(["left"] * 3)[4]["turn"].tolist() == [1, 1, 1]
+    assert len(path.read_text().splitlines()) == 3
 
 
 @WORKERS

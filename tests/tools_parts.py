@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from agentbench_credit.env import Panel, Task
@@ -76,11 +77,9 @@ class Counting:
         os._exit(3)
 
     def _leave_once(self) -> str:
-        if os.environ["AGENTBENCH_TAU2_USER"] == "scripted":  # a file whose absence says that this is the first time
-            os._exit(3)
-        path = os.environ["AGENTBENCH_TAU2_USER"].removeprefix("openai:")
-        if not os.path.exists(path):
-            open(path, "w").close()
+        mark = Path(os.environ["AGENTBENCH_TAU2_USER"].removeprefix("openai:"))
+        if not mark.exists():
+            mark.touch()
             os._exit(3)
         return "back again"
 

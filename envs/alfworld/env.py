@@ -139,6 +139,8 @@ class AlfworldEnv(gymnasium.Env[str, str]):
 
         Raises:
             EngineDiedError: The process of the real engine ended; the next `reset` has a new one.
+            UnsupportedGameError: A game in the middle of which something turns up that the compiled engine does not
+                know; none of ALFWorld's is like that.
         """
         engine = self._require_engine()
         if self._reply.won or self._truncated:
@@ -152,6 +154,9 @@ class AlfworldEnv(gymnasium.Env[str, str]):
             except EngineDiedError:
                 self.close()
                 raise
+            except UnsupportedGameError as error:
+                mend = "play it with engine='textworld'"
+                raise UnsupportedGameError(error.what, where=f"{self._task_id}, {error.where}", mend=mend) from error
             self._told = self._reply.text
         won = self._reply.won
         self._truncated = self._turn >= self.max_turns and not won

@@ -13,7 +13,7 @@ from typing import Any
 from agentbench_credit.envs.alfworld.engine import GameFileError, UnsupportedGameError
 from agentbench_credit.envs.alfworld.grammar import Call, Each, Grammar, Listed, Symbol, Text, Value, read_grammar
 from agentbench_credit.envs.alfworld.grounding import Operator, State
-from agentbench_credit.envs.alfworld.pddl import Atom, Domain, Typed, read_domain, read_problem
+from agentbench_credit.envs.alfworld.pddl import Atom, Domain, Typed, check_arguments, read_domain, read_problem
 from agentbench_credit.envs.alfworld.world import World
 
 REMEMBERED_GAMES = 32
@@ -60,12 +60,13 @@ class Game:
 
     Raises:
         UnsupportedGameError: It uses something that is not known here.
-        GameFileError: It is torn.
+        GameFileError: It is torn, or contradicts itself.
     """
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         problem = read_problem(data["pddl_problem"])
         domain = _domain(data["pddl_domain"])
+        check_arguments(domain, problem)
         self.world = World(domain, problem)
         self._grammar = _grammar(data["grammar"])
         if missing := {action.name for action in domain.actions} - self._grammar.actions.keys():
@@ -169,7 +170,11 @@ class Game:
         if isinstance(text, Call):
             return self._call(text, objects, state)
         variables = {name: self.entities[value] for (name, _), value in objects.items()}
-        return str(eval(text.code, {"__builtins__": {}}, variables))  # only joins attributes: grammar._value checks it
+        try:
+            # It only joins attributes: grammar._value has checked that.
+            return str(eval(text.code, {"__builtins__": {}}, variables))
+        except (NameError, TypeError) as error:
+            raise UnsupportedGameError(f"an expression has no value ({error})", where="TextWorld grammar") from None
 
     def _list(self, items: list[str], objects: Mapping[Typed, str], state: State) -> str:
         if not items:
@@ -198,7 +203,7 @@ def load_game(path: Path) -> Game:
         return _load_game(path, status.st_size, status.st_mtime_ns)
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise GameFileError(f"the game file cannot be read ({error})", where=str(path)) from None
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         raise GameFileError(f"the file is no game ({type(error).__name__}: {error})", where=str(path)) from None
 
 

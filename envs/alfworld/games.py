@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from functools import cache, lru_cache
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
 from agentbench_credit.cache import atomic_file, cache_dir
-from agentbench_credit.command import progress
 from agentbench_credit.env import Panel, Task
 from agentbench_credit.envs.alfworld import official
 from agentbench_credit.envs.alfworld.engine import GameFileError
@@ -83,7 +82,8 @@ def game_file(panel: Panel, task: Task) -> Path:
             return official.game_file(task)
         return _expanded(task.data)
     except OSError as error:
-        raise GameFileError(f"the game cannot be read or written ({error})", where=f"{panel}, {task.id}") from error
+        what, mend = f"the game cannot be read or written ({error})", "set AGENTBENCH_CACHE to a folder of your own"
+        raise GameFileError(what, where=f"{panel}, {task.id}", mend=mend) from error
 
 
 def walkthrough(task: Task) -> tuple[str, ...]:
@@ -98,31 +98,23 @@ def walkthrough(task: Task) -> tuple[str, ...]:
     return tuple(json.loads(task.data)[6].split("; "))
 
 
-def expand_all(panel: Panel) -> None:
-    """Make all files of a panel, with a progress bar.
-
-    Args:
-        panel: An embedded panel, or the official one, whose files are checked.
-    """
-    with progress(f"ALFWorld games of {panel}", len(panel)) as bar:
-        for task in panel:
-            game_file(panel, task)
-            bar.advance()
-
-
-@lru_cache(maxsize=4096)
 def _expanded(data: str) -> Path:
-    *fields, commands, sha256 = json.loads(data)
+    try:
+        *fields, commands, sha256 = json.loads(data)
+        spec = Spec(*fields)
+    except (ValueError, TypeError, RecursionError) as error:
+        mend = "play a part of one of ALFWorld's panels"
+        raise EnvironmentContractError(f"a task is no specification of a game ({error})", mend=mend) from error
     path = cache_dir() / "alfworld" / "games" / f"{sha256}.tw-pddl"
     if path.exists():
-        if hashlib.sha256(path.read_bytes()).hexdigest() == sha256:
+        if official.has_hash(path, sha256):
             return path
         warnings.warn(f"the cached game {path} is damaged and is made again", stacklevel=4)
-    text = game_text(Spec(*fields), commands.split("; ")).encode()
+    text = game_text(spec, commands.split("; ")).encode()
     if hashlib.sha256(text).hexdigest() != sha256:
         what = f"the game made here is not the published one ({sha256[:12]}…)"
         mend = f"install the alfworld that the panel was made with: {shipped()['alfworld']}"
-        raise EnvironmentContractError(what, where=str(Spec(*fields)), mend=mend)
+        raise EnvironmentContractError(what, where=str(spec), mend=mend)
     with atomic_file(path) as stream:
         stream.write(text)
     return path

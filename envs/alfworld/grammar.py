@@ -104,12 +104,13 @@ _SYMBOL = re.compile(
     r"""
     \#(?P<call>[\w()/!<>\-\s,.]+)\#
     | (?P<listed>\[)?
-      \{(?:\#(?P<inner>[\w()/!<>\-\s,.]+)\#|(?P<value>[^|\[\]{}\n<>]+?))\s*(?:\|\s*(?P<given>[^;|{}\n\[\]#]+))?\}
+      \{(?:\#(?P<inner>[\w()/!<>\-\s,.]+)\#|(?P<value>[^|\[\]{}\n<>]++))\s*(?:\|\s*+(?P<given>[^;|{}\n\[\]#]+))?\}
       (?(listed)\])
     | (?P<text>[^;|"<>\[\]\#{}]+)
     """,
     re.X,
 )
+"""What has been matched is never given back (``++``): a torn text of many blanks is refused in no time."""
 _FACT = re.compile(r"\s*(?P<negated>!?)(?P<name>[\w-]+)\s*\((?P<arguments>[^()]*)\)\s*")
 _ATTRIBUTES = ("id", "type", "name", "definite", "indefinite")
 

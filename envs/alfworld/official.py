@@ -29,6 +29,7 @@ SIZES = {"train": 3553, "validation": 140, "test": 134}
 
 _GAMES = "json_2.1.1"
 _FILE = "game.tw-pddl"
+_UNREADABLE = "that cannot be read"
 
 
 def data_folder() -> Path | None:
@@ -56,18 +57,21 @@ def load_panel(folder: Path, split: str) -> Panel:
     where = folder / FOLDERS[split]
     tasks: list[Task] = []
     left_out: Counter[str] = Counter()
+    unreadable: list[str] = []
     entries = _read_all(folder, sorted(where.glob(f"*/*/{_FILE}")))
     for path, entry in entries.items():
         reason = _fault(path, entry)
         if reason:
             left_out[reason] += 1
+            unreadable += [path] * (reason == _UNREADABLE)
         else:
             tasks.append(Task(f"{NAME}/{Path(path).parent}", json.dumps([path, entry["sha256"]])))
     if not tasks:
         mend = "download the games with alfworld-download, or unset ALFWORLD_DATA"
         raise EnvironmentContractError(f"no game can be used, {dict(left_out)} left out", where=str(where), mend=mend)
-    if len(tasks) != SIZES[split]:
+    if len(tasks) != SIZES[split] or unreadable:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items())) or "none"
+        reasons += "".join(f"; {path} cannot be read" for path in unreadable)
         what = f"{where} holds {len(tasks)} usable games, ALFWorld counts {SIZES[split]}; left out: {reasons}"
         warnings.warn(what, stacklevel=3)
     return Panel(NAME, split, VERSION, tuple(tasks))
@@ -88,16 +92,33 @@ def game_file(task: Task) -> Path:
     folder = data_folder()
     if folder is None:
         raise GameFileError("the official games are no longer there", where=task.id, mend="set ALFWORLD_DATA again")
-    return _checked(folder, task.data)
+    name, sha256 = json.loads(task.data)
+    path = folder / str(name)
+    if not has_hash(path, sha256):
+        raise GameFileError("the game file changed while it was in use", where=str(path), mend="start again")
+    return path
+
+
+def has_hash(path: Path, sha256: str) -> bool:
+    """Tell whether a file's content has a hash; it is read again only when the file has changed.
+
+    Args:
+        path: The file.
+        sha256: The hash, in hexadecimal digits.
+
+    Returns:
+        Whether it has.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    status = path.stat()
+    return _hash(path, status.st_size, status.st_mtime_ns) == sha256
 
 
 @lru_cache(maxsize=4096)
-def _checked(folder: Path, data: str) -> Path:
-    name, sha256 = json.loads(data)
-    path = folder / str(name)
-    if hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
-        raise GameFileError("the game file changed while it was in use", where=str(path), mend="start again")
-    return path
+def _hash(path: Path, size: int, changed: int) -> str:  # noqa: ARG001 - a file that changed is another file
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _fault(path: str, entry: dict[str, Any]) -> str:
@@ -106,6 +127,8 @@ def _fault(path: str, entry: dict[str, Any]) -> str:
         return "with movable or sliced things"
     if Path(path).parts[1].partition("-")[0] not in TASK_TYPES:
         return "of another task type"
+    if not entry["sha256"]:
+        return _UNREADABLE
     return "" if entry["solvable"] else "not solvable"
 
 
@@ -113,20 +136,18 @@ def _read_all(folder: Path, files: list[Path]) -> dict[str, dict[str, Any]]:
     """Return hash and solvability of files by their path in the folder, from the cache where they are unchanged."""
     name = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     memory = cache_dir() / "alfworld" / f"official-{name}.json"
-    try:
-        known = json.loads(memory.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        known = {}
+    known = _remembered(memory)
     entries: dict[str, dict[str, Any]] = {}
     fresh = False
     with progress(f"read official ALFWorld games in {folder}", len(files)) as bar:
         for file in files:
             path, status = file.relative_to(folder).as_posix(), file.stat()
             stamp = [status.st_size, status.st_mtime_ns]
-            if known.get(path, {}).get("stamp") != stamp:
-                known[path] = _read(file) | {"stamp": stamp}
+            entry = known.get(path)
+            if entry is None or entry["stamp"] != stamp:
+                entry = known[path] = _read(file) | {"stamp": stamp}
                 fresh = True
-            entries[path] = known[path]
+            entries[path] = entry
             bar.advance()
     if fresh:
         try:
@@ -136,10 +157,25 @@ def _read_all(folder: Path, files: list[Path]) -> dict[str, dict[str, Any]]:
     return entries
 
 
-def _read(file: Path) -> dict[str, Any]:
-    content = file.read_bytes()
+def _remembered(memory: Path) -> dict[str, dict[str, Any]]:
+    """Return what is known of files that could be read; what is damaged is announced and found out again."""
+    if not memory.exists():
+        return {}
     try:
+        known = json.loads(memory.read_text(encoding="utf-8"))
+        return {
+            path: entry for path, entry in known.items() if entry["stamp"] and entry["sha256"] and "solvable" in entry
+        }
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        warnings.warn(f"the list of official games {memory} is damaged and is made again ({error})", stacklevel=5)
+        return {}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return hash and solvability of a game file, no hash if it is none or cannot be read."""
+    try:
+        content = file.read_bytes()
         solvable = bool(json.loads(content).get("solvable"))
-    except (ValueError, AttributeError):
-        solvable = False
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {"sha256": "", "solvable": False}
     return {"sha256": hashlib.sha256(content).hexdigest(), "solvable": solvable}

@@ -143,6 +143,27 @@ def read_problem(text: str) -> Problem:
     return Problem(objects, tuple(init), goal)
 
 
+def check_arguments(domain: Domain, problem: Problem) -> None:
+    """Do nothing if every predicate always has the same number of arguments.
+
+    Args:
+        domain: A domain.
+        problem: A problem of it.
+
+    Raises:
+        GameFileError: One has not.
+    """
+    effects = [effect for action in domain.actions for effect in action.effects]
+    conditions = [action.precondition for action in domain.actions] + [effect.condition or () for effect in effects]
+    clauses = itertools.chain(problem.goal, *conditions)
+    atoms = itertools.chain.from_iterable(clause.positive + clause.negative for clause in clauses)
+    counts: dict[str, int] = {}
+    for name, *arguments in itertools.chain(problem.init, atoms, (effect.atom for effect in effects)):
+        if counts.setdefault(name, len(arguments)) != len(arguments):
+            what = f"{name} has {counts[name]} arguments and elsewhere {len(arguments)}"
+            raise GameFileError(what, where="PDDL")
+
+
 def _define(text: str) -> list[Tree]:
     """Return the contents of ``(define …)`` as nested lists of lower-case words."""
     stack: list[list[Tree]] = [[]]

@@ -66,6 +66,9 @@ class TextWorldEngine:
         """
         if not path.is_file():
             raise GameFileError("the game file does not exist", where=str(path))
+        self._path = None
+        if self._process is None:
+            self._process = _take()
         answer = self._ask("start", str(path), seconds=START_SECONDS)
         if "error" in answer:
             raise GameFileError(f"TextWorld cannot load the game ({answer['error']})", where=str(path))
@@ -86,8 +89,9 @@ class TextWorldEngine:
         """
         answer = self._ask("act", command)
         if "error" in answer:
-            self.close()
-            raise EngineDiedError(f"the engine raised {answer['error']}", where=f"{self._path}, command {command!r}")
+            where = f"{self._path}, command {command!r}"
+            self._lose_process()
+            raise EngineDiedError(f"the engine raised {answer['error']}", where=where)
         self._commands.append(command)
         return _reply(answer)
 
@@ -144,14 +148,18 @@ class TextWorldEngine:
         self._process, self._path = None, None
 
     def _ask(self, *request: str, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
-        if self._process is None:
-            self._process = _take()
+        if self._process is None or (self._path is None and request[0] != "start"):
+            raise EnvironmentContractError("no game is being played", mend="start one; an environment does in reset()")
         try:
             return self._process.ask(list(request), seconds)
-        except EngineDiedError:
-            self._process.kill()
-            self._process = None
+        except BaseException:  # after Ctrl-C too: the answer that is still to come is not one to the next request
+            self._lose_process()
             raise
+
+    def _lose_process(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+        self._process, self._path = None, None
 
 
 class _Process:

@@ -87,6 +87,9 @@ class World:
             return
         name, variables = facts[0]
         for arguments in self._found(name, [objects.get(variable) for variable in variables], state):
+            if len(arguments) != len(variables):
+                what = f"{name} has {len(arguments)} arguments, not {len(variables)}"
+                raise UnsupportedGameError(what, where="TextWorld grammar")
             extended = dict(objects)
             used = set(objects.values())
             for variable, found in zip(variables, arguments, strict=True):

@@ -82,7 +82,7 @@ def load_panel(preset: str, split: str) -> Panel:
         try:
             panel = _panel(name, split, json.loads(path.read_text(encoding="utf-8")))
             _check(panel)
-        except (OSError, ValueError, TypeError, EnvironmentContractError) as error:
+        except (OSError, ValueError, TypeError, RecursionError, EnvironmentContractError) as error:
             warnings.warn(f"the cached panel {path} is damaged and is built again ({error})", stacklevel=2)
         else:
             return panel

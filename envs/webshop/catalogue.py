@@ -66,12 +66,15 @@ def _beyond_ascii(line: bytes) -> set[str]:
     return set() if line.isascii() else {char for char in line.decode() if not char.isascii()}
 
 
-def write_packed(folder: Path, products: Iterable[Product]) -> None:
+def write_packed(folder: Path, products: Iterable[Product]) -> int:
     """Write products into a packed file, one after the other, so that they need not fit into the memory.
 
     Args:
         folder: A new folder; the file with the hash is written last.
         products: The products in their order.
+
+    Returns:
+        How many there were; a file without any cannot be read.
     """
     folder.mkdir(parents=True)
     digest, characters, ends, end = hashlib.sha256(), set[str](), [], 0
@@ -86,6 +89,7 @@ def write_packed(folder: Path, products: Iterable[Product]) -> None:
     meta: dict[str, str | int] = {"sha256": digest.hexdigest(), "bytes": end, "products": len(ends)}
     meta |= {"characters": "".join(sorted(characters))}
     (folder / _META).write_text(json.dumps(meta), encoding="utf-8")
+    return len(ends)
 
 
 def read_packed(name: str, folder: Path) -> Catalogue:
@@ -107,7 +111,7 @@ def read_packed(name: str, folder: Path) -> Catalogue:
         ends = np.load(folder / _ENDS, allow_pickle=False)
         with (folder / _PRODUCTS).open("rb") as stream:
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise EnvironmentContractError(f"no packed catalogue ({error})", where=str(folder)) from error
     whole = len(data) == meta["bytes"] and ends.shape == (size,) and ends.dtype == np.int64 and size > 0
     if whole and len(data) <= CHECKED_WHOLE:

@@ -56,6 +56,8 @@ def from_data(data: str) -> Goal:
     if not isinstance(row, list) or len(row) != len(Goal._fields):
         raise ValueError("not a list of a goal's fields")
     number, instruction, attributes, options, ceiling, query, name, levels = row
+    if not isinstance(attributes, list) or not isinstance(options, list):
+        raise ValueError("attributes or options are no list")
     texts = (instruction, query, name, levels, *attributes, *options)
     if not all(isinstance(text, str) for text in texts) or type(number) is not int:
         raise ValueError("a field has another type")

@@ -42,7 +42,8 @@ RULES = Tagger("rules-1", nouns_by_rules)
 
 @cache
 def official_tagger() -> Tagger:
-    """Return spaCy's tagger with the best model that is installed, else `RULES`, which is warned about."""
+    """Return spaCy's tagger with the best model that is installed, else `RULES`; all but the official one warn."""
+    differ = "so that rewards can differ from the official ones"
     for model in SPACY_MODELS:
         try:
             tag: Any = importlib.import_module("spacy").load(model, exclude=["ner", "lemmatizer"])
@@ -53,7 +54,9 @@ def official_tagger() -> Tagger:
         def nouns(text: str, tag: Any = tag) -> tuple[str, ...]:
             return tuple(token.text.lower() for token in tag(text) if token.pos_ in NOUN_TAGS)
 
+        if model != SPACY_MODELS[0]:
+            warnings.warn(f"the title score finds nouns by {model}, not by {SPACY_MODELS[0]}, {differ}", stacklevel=2)
         return Tagger(f"spacy:{model}", nouns)
     what = f"no spaCy model ({', '.join(SPACY_MODELS)}): the title score finds nouns by rules ({RULES.name})"
-    warnings.warn(f"{what}, so that rewards can differ from the official ones", stacklevel=2)
+    warnings.warn(f"{what}, {differ}", stacklevel=2)
     return RULES

@@ -72,7 +72,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     """
     try:
         mapping = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EnvironmentContractError(f"cannot be read ({error})", where=str(path), mend=_SOURCE) from error
     if not isinstance(mapping, dict):
         raise EnvironmentContractError("is no JSON object", where=str(path), mend=_SOURCE)
@@ -102,7 +102,7 @@ def read_records(path: Path) -> Iterator[Any]:
 
 
 def _elements(path: Path) -> Iterator[Any]:
-    with path.open(encoding="utf-8") as stream:
+    with path.open(encoding="utf-8-sig") as stream:
         window = _Window(stream)
         if window.take() != "[":
             raise ValueError("no JSON list")
@@ -172,13 +172,13 @@ def read_products(path: Path, attributes: dict[str, Any], counts: Counter[str]) 
         try:
             if record["asin"] == "nan" or len(record["asin"]) > LONGEST_ID:
                 counts["id that the official code leaves out"] += 1
-            elif record["asin"] in seen:
+            elif record["asin"].strip().upper() in seen:
                 counts["id that was there before"] += 1
             else:
                 incomplete: Counter[str] = Counter()
                 product = product_of(record, attributes, incomplete)
                 counts.update(incomplete)
-                seen.add(record["asin"])
+                seen.add(product.id)
                 yield product
         except _BAD:
             counts["bad record"] += 1
@@ -205,6 +205,8 @@ def product_of(record: dict[str, Any], attributes: dict[str, Any], counts: Count
     listed = own.get("attributes") if isinstance(own, dict) else None
     if listed is None:
         counts["product without attributes"] += 1
+    elif not isinstance(listed, list):
+        raise ValueError("the attributes are no list")
     prices = _prices(record.get("pricing"), counts)
     price = prices[0] if prices else MISSING_PRICE
     if len(prices) == 2:
@@ -250,9 +252,9 @@ def _prices(value: Any, counts: Counter[str]) -> tuple[float, ...]:
 
 
 def _options(value: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    options = []
+    options: dict[str, tuple[str, ...]] = {}
     for name, contents in (value or {}).items():
         if contents is not None:
-            values = (_text(content["value"]).replace("/", " | ").lower() for content in contents)
-            options.append((_text(name).lower(), tuple(dict.fromkeys(values))))
-    return tuple(options)
+            values = (_text(content["value"]).replace("/", " | ").strip().lower() for content in contents)
+            options[_text(name).lower()] = tuple(dict.fromkeys(values))
+    return tuple(options.items())

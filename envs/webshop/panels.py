@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 from collections import Counter
@@ -114,18 +115,23 @@ def _official(folder: Path, kind: str, key: str) -> dict[str, Panel]:
 
 def _keep(path: Path, goals: list[Goal]) -> list[str]:
     texts = [to_data(goal) for goal in goals]
-    atomic_write_text(path, json.dumps(texts, ensure_ascii=False))
+    atomic_write_text(path, json.dumps([_sha256(texts), texts], ensure_ascii=False))
     return texts
+
+
+def _sha256(texts: list[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 def _cached_goals(path: Path) -> list[str] | None:
     if not path.exists():
         return None
     try:
-        texts = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise ValueError("not a list of texts")
-    except (OSError, ValueError) as error:
+        texts: list[str]
+        sha256, texts = json.loads(path.read_text(encoding="utf-8"))
+        if _sha256(texts) != sha256:
+            raise ValueError("they have another hash")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         warnings.warn(f"the cached goals {path} are damaged and are made again ({error})", stacklevel=2)
         return None
     return texts

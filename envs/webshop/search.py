@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 
 import tantivy
@@ -38,12 +39,13 @@ def open_search(catalogue: Catalogue, folder: Path) -> Search:
 
     Args:
         catalogue: The products.
-        folder: Where indexes are kept; the catalogue's hash is part of the index's name.
+        folder: Where indexes are kept; tantivy's version, which decides how texts become words, and the catalogue's
+            hash are part of the index's name.
 
     Returns:
         The search; it answers any text.
     """
-    path = folder / f"index-{_VERSION}-{catalogue.sha256[:24]}"
+    path = folder / f"index-{_VERSION}-{version('tantivy')}-{catalogue.sha256[:24]}"
     if path.exists():
         try:
             return _search(_opened(path, catalogue.size))

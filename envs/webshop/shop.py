@@ -66,7 +66,8 @@ def open_shop(preset: Preset) -> Shop:
     Raises:
         EnvironmentContractError: tantivy or rapidfuzz is missing, or the files of ``$WEBSHOP_DATA`` are not right.
     """
-    return _open_shop(official_folder(preset), shop_folder(cache_dir() / "webshop"))
+    folder = official_folder(preset)
+    return _open_shop(folder, files_key(folder) if folder else "", shop_folder(cache_dir() / "webshop"))
 
 
 def official_folder(preset: Preset) -> Path | None:
@@ -86,7 +87,9 @@ def open_catalogue(folder: Path | None) -> Catalogue:
     Raises:
         EnvironmentContractError: An official file is missing or torn.
     """
-    return _embedded() if folder is None else _official(folder, shop_folder(cache_dir() / "webshop"))
+    if folder is None:
+        return _embedded()
+    return _official(folder, files_key(folder), shop_folder(cache_dir() / "webshop"))
 
 
 @cache
@@ -95,8 +98,8 @@ def _embedded() -> Catalogue:
 
 
 @cache
-def _official(folder: Path, cached: Path) -> Catalogue:
-    path = cached / f"catalogue-{files_key(folder)}"
+def _official(folder: Path, key: str, cached: Path) -> Catalogue:
+    path = cached / f"catalogue-{key}"
     items, attributes, _ = find_files(folder)
     if path.exists():
         try:
@@ -106,7 +109,9 @@ def _official(folder: Path, cached: Path) -> Catalogue:
             shutil.rmtree(path, ignore_errors=True)
     counts: Counter[str] = Counter()
     with whole_folder(path) as temporary:
-        write_packed(temporary, read_products(items, read_mapping(attributes), counts))
+        if not write_packed(temporary, read_products(items, read_mapping(attributes), counts)):
+            what = f"holds no product that can be used ({', '.join(sorted(counts)) or 'no record'})"
+            raise EnvironmentContractError(what, where=str(items))
         (temporary / "left-out.json").write_text(json.dumps(counts), encoding="utf-8")
     announce(counts, items)
     return read_packed(items.stem, path)
@@ -131,7 +136,7 @@ def files_key(folder: Path) -> str:
 
 
 @cache
-def _open_shop(folder: Path | None, cached: Path) -> Shop:
+def _open_shop(folder: Path | None, key: str, cached: Path) -> Shop:  # noqa: ARG001 - files that changed are another shop
     try:
         from agentbench_credit.envs.webshop.reward import score
         from agentbench_credit.envs.webshop.search import open_search

@@ -100,7 +100,7 @@ class Site:
         options = self.catalogue.product(place.item).options
         links = {}
         for name, values in options:
-            for value in values:
+            for value in filter(None, values):  # there is no way to click on nothing
                 picked = chosen | {name: value}
                 in_order = tuple((each, picked[each]) for each, _ in options if each in picked)
                 links[value] = place._replace(options=in_order)

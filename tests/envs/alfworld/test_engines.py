@@ -9,12 +9,15 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from agentbench_credit.envs.alfworld import game
+from agentbench_credit.envs.alfworld import compiled as compiled_engine
+from agentbench_credit.envs.alfworld import game, textworld_engine
+from agentbench_credit.envs.alfworld import world as worlds
 from agentbench_credit.envs.alfworld.compare import NONSENSE, compare, differences, random_commands
 from agentbench_credit.envs.alfworld.compiled import CompiledEngine
 from agentbench_credit.envs.alfworld.engine import (
@@ -25,13 +28,18 @@ from agentbench_credit.envs.alfworld.engine import (
     UnsupportedGameError,
 )
 from agentbench_credit.envs.alfworld.games import game_file, load_panel
+from agentbench_credit.envs.alfworld.grammar import Unreadable, read_query, read_symbols
+from agentbench_credit.envs.alfworld.pddl import read_domain, read_problem
 from agentbench_credit.envs.alfworld.textworld_engine import TextWorldEngine
+from agentbench_credit.envs.alfworld.world import World
 from agentbench_credit.errors import EnvironmentContractError
 from alfworld_games import needs_alfworld, needs_textworld, old_game
 
 pytestmark = needs_alfworld
 
 TYPES = 6
+PLACE = "[{r.name | receptacleatlocation(r:receptacle, lend:location)}]"
+"""How the grammar names where a move leads."""
 
 
 def small_game(index: int = 0) -> Path:
@@ -137,6 +145,34 @@ class TestRealEngine:
         assert not Path(f"/proc/{pid}").exists()
         assert real.start(small_game()) == first
 
+    def test_an_answer_that_ctrl_c_left_behind_is_not_taken_for_the_next_one(
+        self, real: TextWorldEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted(*_: object) -> bytes:
+            raise KeyboardInterrupt
+
+        first = real.start(small_game())
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "read", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                real.act("look")
+        with pytest.raises(EnvironmentContractError, match="no game is being played"):
+            real.act("look")
+        assert real.start(small_game()) == first
+
+    def test_after_its_process_died_it_plays_on_in_nobody_elses_game(self, real: TextWorldEngine) -> None:
+        real.start(small_game())
+        other = TextWorldEngine()
+        other.start(small_game(1))
+        other.close()
+        assert real._process is not None
+        os.kill(real._process._popen.pid, signal.SIGKILL)
+        with pytest.raises(EngineDiedError, match="at plan"):
+            real.plan()
+        for use in (lambda: real.act("look"), real.plan, real.snapshot):
+            with pytest.raises(EnvironmentContractError, match="no game"):
+                use()
+
     def test_a_closed_engine_leaves_its_process_to_the_next(self, real: TextWorldEngine) -> None:
         real.start(small_game())
         process = real._process
@@ -145,6 +181,18 @@ class TestRealEngine:
         other.start(small_game())
         assert other._process is process
         other.close()
+
+    def test_few_processes_stay_warm(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(textworld_engine, "WARM_PROCESSES", 1)
+        engines = TextWorldEngine(), TextWorldEngine()
+        for engine in engines:
+            engine.start(small_game())
+        textworld_engine._kill_all()
+        processes = [engine._process for engine in engines]
+        for engine in engines:
+            engine.close()
+        assert [process is not None and process.alive for process in processes] == [True, False]
+        assert list(textworld_engine._warm) == processes[:1]
 
     def test_snapshots_go_back_by_the_same_way(self, real: TextWorldEngine) -> None:
         path = small_game()
@@ -160,8 +208,11 @@ class TestRealEngine:
         with pytest.raises(GameFileError, match="does not exist"):
             real.start(path)
         path.write_text("{}")
+        real.start(small_game())
         with pytest.raises(GameFileError, match="TextWorld cannot load"):
             real.start(path)
+        with pytest.raises(EnvironmentContractError, match="no game is being played"):
+            real.act("look")
         real.start(small_game())
 
 
@@ -209,6 +260,49 @@ class TestCompiledEngine:
             sys.setswitchinterval(interval)
         assert together == alone
 
+    @pytest.mark.parametrize("torn", ["{" + " " * 50_000 + "x", "{o.name |" + " " * 50_000 + "<", "{a" * 50_000])
+    def test_torn_texts_of_a_grammar_are_refused_in_no_time(self, torn: str) -> None:
+        began = time.process_time()
+        assert isinstance(read_symbols(torn)[-1], Unreadable)
+        assert time.process_time() - began < 1
+
+    def test_a_goal_that_can_be_reached_in_too_many_ways_is_not_compiled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = small_game()
+        game.forget()
+        monkeypatch.setattr(worlds, "MOST_GOALS", 0)
+        with pytest.raises(UnsupportedGameError, match="more than 0 ways to reach the goal"):
+            start(path)
+
+    def test_plans_are_remembered_up_to_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(compiled_engine, "REMEMBERED_PLANS", 5)
+        game.forget()
+        engine, rng = start(small_game()), random.Random(0)
+        for _ in range(20):
+            engine.act(rng.choice(engine.game.node(engine.state).admissible))
+            assert engine.plan() == engine.plan()
+            assert len(engine.game.plans) <= 5
+
+    def test_different_variables_of_a_query_stand_for_different_things(self) -> None:
+        world = start(small_game()).game.world
+        together = "inreceptacle(o:object, r:receptacle) & inreceptacle(o':object, r:receptacle)"
+        matches = list(world.matches(read_query(together), {}, world.first))
+        assert matches
+        assert all(match["o", "object"] != match["o'", "object"] for match in matches)
+        with pytest.raises(UnsupportedGameError, match="inreceptacle has 2 arguments, not 1"):
+            next(world.matches(read_query("inreceptacle(o:object)"), {}, world.first))
+
+    def test_what_is_surely_added_is_not_said_to_be_deleted(self) -> None:
+        domain = read_domain(
+            "(define (domain d) (:action wet :parameters (?o - object) :precondition (dry ?o)"
+            " :effect (and (wet ?o) (when (cold ?o) (not (wet ?o))) (not (dry ?o)))))"
+        )
+        problem = read_problem("(define (problem p) (:objects mug) (:init (dry mug) (cold mug)) (:goal (wet mug)))")
+        world = World(domain, problem)
+        [operator] = world.grounding.operators(world.first)
+        after = operator.apply(world.first)
+        assert world.won(after)
+        assert world.facts(after) == {"cold(mug)", "wet(mug)", "not_dry(mug)"}
+
     def test_unlisted_commands_change_nothing(self) -> None:
         engine = start(small_game())
         before = engine.state
@@ -242,6 +336,10 @@ class TestCompiledEngine:
             (("(:goal", "((:goal"), GameFileError, "no whole"),
             (("(:goal", "(:metric"), GameFileError, "no goal"),
             (('feedback :: "#help', 'feedback : "#help'), GameFileError, "TextWorld grammar, line"),
+            (("(atLocation agent1 ", "(atLocation "), GameFileError, "atlocation has 1 arguments and elsewhere 2"),
+            (("(:goal", "(:goal) (:metric"), GameFileError, "is no game"),
+            ((f'"go to {PLACE}"', '"go"'), UnsupportedGameError, "'go' has two meanings"),
+            (("(:goal", "(:goal (and " + "(not " * 9_000 + ")" * 9_001), GameFileError, "is no game"),
         ],
     )
     def test_what_it_does_not_know_is_a_typed_error(
@@ -255,7 +353,17 @@ class TestCompiledEngine:
         with pytest.raises(error, match=what):
             CompiledEngine().start(path)
 
-    @pytest.mark.parametrize(("content", "what"), [("", "cannot be read"), ("{}", "is no game"), ("[]", "is no game")])
+    @pytest.mark.parametrize(
+        ("content", "what"),
+        [
+            ("", "cannot be read"),
+            ("{}", "is no game"),
+            ("[]", "is no game"),
+            ("[" * 100_000, "is no game"),
+            ("9" * 5_000, "is no game"),
+            ('{"pddl_problem": null}', "is no game"),
+        ],
+    )
     def test_torn_files_are_typed_errors(self, tmp_path: Path, content: str, what: str) -> None:
         path = tmp_path / "game.tw-pddl"
         with pytest.raises(GameFileError, match="cannot be read"):
@@ -263,6 +371,12 @@ class TestCompiledEngine:
         path.write_text(content)
         with pytest.raises(GameFileError, match=what):
             CompiledEngine().start(path)
+
+    def test_a_file_that_changed_is_another_game(self, tmp_path: Path) -> None:
+        path = tmp_path / "game.tw-pddl"
+        for index in range(2):
+            path.write_bytes(small_game(index).read_bytes())
+            assert CompiledEngine().start(path) == CompiledEngine().start(small_game(index))
 
     def test_foreign_snapshots_and_early_calls_are_typed_errors(self) -> None:
         with pytest.raises(EnvironmentContractError, match="cannot restore a dict"):

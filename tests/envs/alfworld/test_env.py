@@ -161,6 +161,12 @@ class TestRules:
         assert last.startswith("put ")
         assert env.step(last.replace("put ", "move ", 1).replace(" in/on ", " to ", 1))[2]
 
+    def test_a_plan_that_is_not_known_is_announced(self, env: AlfworldEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+        env.reset(options={"task": TASK})
+        monkeypatch.setattr(env._engine, "plan", lambda: ())
+        with pytest.warns(UserWarning, match=f"{TASK}: no plan is known from here"):
+            assert env.reference() is None
+
     def test_an_unlisted_command_says_so_and_takes_a_turn(self, env: AlfworldEnv) -> None:
         before = env.reset(options={"task": TASK})[1]
         observation, reward, terminated, truncated, info = env.step("fly away")
@@ -243,6 +249,20 @@ class TestEngines:
         env.close()
         with pytest.raises(UnsupportedGameError):
             AlfworldEnv(split="test", engine="compiled").reset(options={"task": TASK})
+
+    def test_what_is_not_known_in_the_middle_of_a_game_is_a_typed_error_that_names_the_other_engine(
+        self, env: AlfworldEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        game = json.loads(environment.game_file(env.panel, env.panel[TASK]).read_text())
+        game["grammar"] = game["grammar"].replace("{r.name}", "{nobody.name}")
+        path = tmp_path / "other.tw-pddl"
+        path.write_text(json.dumps(game))
+        monkeypatch.setattr(environment, "game_file", lambda *_: path)
+        broken = AlfworldEnv(split="test")
+        _, info = broken.reset(options={"task": TASK})
+        go = next(action for action in info["admissible_actions"] if action.startswith("go to "))
+        with pytest.raises(UnsupportedGameError, match=f"{TASK}.*'nobody' is not defined.*engine='textworld'"):
+            broken.step(go)
 
     @needs_textworld
     def test_official_games_are_played_alike_by_both(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

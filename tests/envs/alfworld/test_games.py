@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentbench_credit.env import Panel, Task
-from agentbench_credit.envs.alfworld import games, generate, official, wheel
+from agentbench_credit.envs.alfworld import generate, official, wheel
 from agentbench_credit.envs.alfworld.compiled import CompiledEngine
 from agentbench_credit.envs.alfworld.engine import GameFileError
 from agentbench_credit.envs.alfworld.games import SPLITS, game_file, load_panel, walkthrough
@@ -72,17 +72,35 @@ class TestEmbedded:
             game_file(panel, Task("other", json.dumps(fields)))
 
     @needs_alfworld
+    def test_a_cache_that_cannot_be_written_is_a_typed_error_that_says_what_to_do(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "file").write_text("where the folder should be")
+        monkeypatch.setenv("AGENTBENCH_CACHE", str(tmp_path / "file"))
+        panel = load_panel("small", "test")
+        with pytest.raises(GameFileError, match=r"small-test-0000: the game cannot be .* set AGENTBENCH_CACHE"):
+            game_file(panel, panel.tasks[0])
+
+    @pytest.mark.parametrize("data", ["", "{}", "[]", "[1, 2, 3]", '"text"', "[" * 100_000])
+    def test_a_task_that_is_no_game_is_a_typed_error(self, data: str) -> None:
+        panel = load_panel("small", "test")
+        with pytest.raises(EnvironmentContractError, match="no specification of a game"):
+            game_file(panel, Task("other", data))
+
+    @needs_alfworld
     def test_a_damaged_file_in_the_cache_is_announced_and_made_again(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AGENTBENCH_CACHE", str(tmp_path))
         panel = load_panel("small", "test")
-        path = games._expanded.__wrapped__(panel.tasks[1].data)
+        path = game_file(panel, panel.tasks[1])
         good = path.read_bytes()
         path.write_bytes(good[:-1])
         with pytest.warns(UserWarning, match="is damaged and is made again"):
-            games._expanded.__wrapped__(panel.tasks[1].data)
+            assert game_file(panel, panel.tasks[1]) == path
         assert path.read_bytes() == good
+        path.unlink()  # whoever clears the cache does not stop those who play
+        assert game_file(panel, panel.tasks[1]).read_bytes() == good
         assert hashlib.sha256(good).hexdigest() == json.loads(panel.tasks[1].data)[7]
 
     @needs_alfworld
@@ -155,7 +173,8 @@ class TestOfficial:
         ]
         assert panel.name == "official"
         assert str(data) not in json.dumps([task.data for task in panel])
-        for reason in ("2 with movable or sliced things", "3 not solvable", "1 of another task type"):
+        torn = "pick_two_obj_and_place-C-None-Box-1/trial_1/game.tw-pddl cannot be read"
+        for reason in ("2 with movable or sliced things", "2 not solvable", "1 of another task type", torn):
             assert reason in self.warning
         assert self.load() == panel
 
@@ -165,9 +184,40 @@ class TestOfficial:
         assert game_file(panel, panel.tasks[0]) == path
         path.write_text('{"solvable": true, "walkthrough": []}')
         assert self.load().sha256 != panel.sha256
-        official._checked.cache_clear()
         with pytest.raises(GameFileError, match="changed while it was in use"):
             game_file(panel, panel.tasks[0])
+
+    def test_unreadable_files_are_listed_even_where_the_number_is_right_and_read_again_once_mended(
+        self, data: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(official.SIZES, "validation", 1)
+        write_official(data, "pick_and_place_simple-B-None-Box-2", {"solvable": True})
+        names = [f"pick_and_place_simple-{letter}-None-Box-2" for letter in "CDE"]
+        write_official(data, names[0], "[" * 100_000)
+        write_official(data, names[1], f'{{"solvable": {"9" * 5_000}}}')
+        folder = write_official(data, names[2], "").parent
+        (folder / "game.tw-pddl").unlink()
+        (folder / "game.tw-pddl").mkdir()
+        with pytest.warns(UserWarning, match="3 that cannot be read") as caught:
+            assert len(official.load_panel(data / "json_2.1.1", "validation")) == 1
+        assert all(f"{name}/trial_1/game.tw-pddl cannot be read" in str(caught[0].message) for name in names)
+        (folder / "game.tw-pddl").rmdir()
+        (folder / "game.tw-pddl").write_text('{"solvable": true}')
+        with pytest.warns(UserWarning, match="2 that cannot be read"):
+            assert len(official.load_panel(data / "json_2.1.1", "validation")) == 2
+
+    @pytest.mark.parametrize("damage", ["[", "[]", "[" * 100_000, '{"a": 1}', '{"a": {"stamp": [1, 2]}}'])
+    def test_a_damaged_list_of_games_is_announced_and_made_again(self, data: Path, damage: str) -> None:
+        write_official(data, "pick_and_place_simple-B-None-Box-2", {"solvable": True})
+        panel = self.load()
+        [memory] = (data / "cache" / "alfworld").glob("official-*.json")
+        memory.write_text(damage)
+        with (
+            pytest.warns(UserWarning, match="ALFWorld counts 140"),
+            pytest.warns(UserWarning, match="is damaged and is made again"),
+        ):
+            assert official.load_panel(data / "json_2.1.1", "validation") == panel
+        assert self.load() == panel
 
     def test_standard_plays_official_games_only_where_they_are(
         self, data: Path, monkeypatch: pytest.MonkeyPatch

@@ -107,6 +107,7 @@ def test_levels_built_now_are_those_that_the_published_hashes_stand_for() -> Non
         (lambda text: f"[1, {text}]", ""),
         (lambda text: str(len(text)), ""),
         (lambda text: f"\xff{text}", ""),
+        (lambda text: "[" * 100_000 + text, ""),
     ],
 )
 def test_a_damaged_cache_is_announced_and_built_again(damage: Callable[[str], str], reason: str) -> None:

@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sokoban_reference as reference
+from agentbench_credit.envs.sokoban import room as rooms
+from agentbench_credit.envs.sokoban import search as searches
 from agentbench_credit.envs.sokoban.board import DIRECTIONS, move, read_board
 from agentbench_credit.envs.sokoban.generate import generate
 from agentbench_credit.envs.sokoban.panels import load_panel
@@ -172,6 +174,23 @@ def test_the_search_over_pushes_is_as_good_as_breadth_first_search(seed: int, bo
         moves, shortest = solve(text), reference.fewest_moves(text)
         assert len(moves.moves) == (shortest or 0)
         assert (moves.status == "solved") == (shortest is not None)
+
+
+@pytest.mark.parametrize(
+    "xsb",
+    [
+        "#######\n#.@ $ #\n#.$   #\n##  $ #\n###   #\n###.# #\n#######",
+        "#######\n###.###\n##  .##\n##  $##\n## $$ #\n# .@  #\n#######",
+    ],
+)
+def test_boxes_too_many_to_be_matched_with_targets_have_the_best_plans_too(
+    xsb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rooms, "MATCHED_BOXES", 0)
+    monkeypatch.setattr(searches, "room_of", rooms.room_of.__wrapped__)
+    text = from_xsb(xsb)
+    assert len(solve.__wrapped__(text).moves) == reference.fewest_moves(text)
+    assert replayed_pushes(text, solve_pushes.__wrapped__(text)) == fewest_pushes(text)
 
 
 def test_fewest_moves_and_fewest_pushes_are_different_plans() -> None:

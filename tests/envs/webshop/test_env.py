@@ -404,6 +404,15 @@ class TestSnapshots:
                 assert restored == (observation, info)
             assert [target.step(action) for action in actions] == expected
 
+    def test_a_snapshot_of_the_end_is_the_end(self) -> None:
+        env = start()
+        for action in plan(env):
+            last = env.step(action)
+        env.restore(env.snapshot())
+        observation, reward, terminated, truncated, info = env.step("search[shoes]")
+        assert (observation, reward, terminated, truncated) == (last[0], 0.0, True, False)
+        assert info == last[4] | {"action_valid": False}
+
     def test_a_snapshot_is_immutable(self) -> None:
         with pytest.raises(AttributeError):
             start().snapshot().turn = 3

@@ -67,8 +67,15 @@ def test_a_persons_instruction_becomes_a_goal_with_its_price_clause() -> None:
     assert (goal.product, goal.query, goal.name) == (1, PRODUCTS[1].query, PRODUCTS[1].title)
     assert goal.ceiling in drawn(PRODUCTS[1].price)
     assert not counts
+    [dotted], _ = make({PRODUCTS[1].id: [told(instruction="..i want shoes..")]})
+    assert dotted.instruction == goal.instruction
     [mapped], _ = make({PRODUCTS[1].id: [told(instruction_options={"color": "red", "size": "8"})]})
     assert mapped.options == ("red", "8")
+
+
+def test_each_instruction_of_a_product_has_a_ceiling_of_its_own() -> None:
+    made, _ = make({PRODUCTS[1].id: [told()] * 40})
+    assert {goal.ceiling for goal in made} == drawn(PRODUCTS[1].price)
 
 
 def test_a_synthetic_goal_is_made_of_each_combination_of_options_by_name() -> None:
@@ -145,6 +152,8 @@ def test_a_hostile_instruction_comes_out_on_one_line_and_can_be_encoded() -> Non
         '[0, "", [], [], true, "", "", ""]',
         '[0, null, [], [], 1.0, "", "", ""]',
         '[0, "", null, [], 1.0, "", "", ""]',
+        '[0, "", "ab", [], 1.0, "", "", ""]',
+        '[0, "", [], {"a": "b"}, 1.0, "", "", ""]',
     ],
 )
 def test_what_is_no_goal_is_an_error(data: str) -> None:

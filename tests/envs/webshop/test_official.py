@@ -74,6 +74,20 @@ def test_a_product_without_attributes_has_the_official_stand_in() -> None:
     assert read(record())[0].attributes == ("DUMMY_ATTR",)
 
 
+@pytest.mark.parametrize("listed", ["solid wood", {"solid": "wood"}, ["solid", 3]])
+def test_attributes_that_are_no_list_of_texts_make_a_bad_record(listed: object, tmp_path: Path) -> None:
+    path, counts = tmp_path / "items.json", Counter[str]()
+    path.write_text(json.dumps([record(0)]))
+    assert list(read_products(path, {"b0000": {"attributes": listed}}, counts)) == []
+    assert counts == {"bad record": 1}
+
+
+def test_options_are_as_the_official_code_has_them_and_can_be_clicked() -> None:
+    values = [{"value": text} for text in ("/Red", "Blue/", "red", "/RED", " ", "Red")]
+    product, _ = read(record(customization_options={"Color": [{"value": "old"}], "b": [], "color": values}))
+    assert product.options == (("color", ("| red", "blue |", "red", "")), ("b", ()))
+
+
 @pytest.mark.parametrize("changes", [{"small_description": text} for text in ("one", ["one"])])
 def test_bullets_may_be_a_single_text(changes: dict[str, Any]) -> None:
     assert read(record(**changes))[0].bullets == ("one",)
@@ -85,6 +99,7 @@ def test_bullets_may_be_a_single_text(changes: dict[str, Any]) -> None:
         (record(asin="nan"), "id that the official code leaves out"),
         (record(asin="B0123456789"), "id that the official code leaves out"),
         (record(0), "id that was there before"),
+        (record(1, asin=" b0000"), "id that was there before"),  # ids are compared as they are shown
         ({}, "bad record"),
         (None, "bad record"),
         (["asin"], "bad record"),
@@ -121,6 +136,27 @@ def test_records_are_read_across_the_ends_of_chunks(
         assert list(read_records(path)) == rows
     path.write_text(" [ ] ")
     assert list(read_records(path)) == []
+
+
+def test_a_mark_of_utf8_before_the_list_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "items.json"
+    path.write_bytes(b"\xef\xbb\xbf[1]")
+    assert list(read_records(path)) == [1]
+
+
+def test_a_record_without_an_end_is_not_read_to_the_end_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(official, "CHUNK", 10)
+    monkeypatch.setattr(official, "LONGEST_RECORD", 100)
+    path = tmp_path / "items.json"
+    path.write_text('["' + "x" * 10_000)
+    with path.open() as stream:
+        window = official._Window(stream)
+        assert window.take() == "["
+        with pytest.raises(ValueError, match="Unterminated"):
+            window.value()
+        assert len(stream.read()) > 9_000
 
 
 @pytest.mark.parametrize(
@@ -180,6 +216,26 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     forget()
     yield data
     forget()
+
+
+def test_a_file_that_changes_while_it_is_in_use_is_another_shop_at_once(folder: Path) -> None:
+    before, panel = shop.open_catalogue(folder), panels.load_panel("webshop", "test")
+    path = folder / "items_shuffle_1000.json"
+    path.write_text(path.read_text().replace("Spoon 3 of Beech", "Spoon 3 of Birch"))  # of the same size
+    os.utime(path, ns=(1, 1))
+    after, changed = shop.open_catalogue(folder), panels.load_panel("webshop", "test")
+    assert [one.product(3).title for one in (before, after)] == ["Spoon 3 of Beech", "Spoon 3 of Birch"]
+    names = [{json.loads(task.data)[6] for task in one if json.loads(task.data)[0] == 3} for one in (panel, changed)]
+    assert names == [{"Spoon 3 of Beech"}, {"Spoon 3 of Birch"}]
+    [opened] = {shop.open_shop(PRESETS["webshop"]).site.catalogue.sha256}
+    assert opened == after.sha256 != before.sha256
+
+
+def test_a_file_without_a_product_says_so_and_leaves_nothing(folder: Path) -> None:
+    (folder / "items_shuffle_1000.json").write_text("[{}]")
+    with pytest.raises(EnvironmentContractError, match=r"1000.json: holds no product that can be used \(bad record\)"):
+        shop.open_catalogue(folder)
+    assert not [*(cache_dir() / "webshop").iterdir()]
 
 
 def forget() -> None:
@@ -257,10 +313,20 @@ def test_a_damaged_packed_catalogue_is_announced_and_made_again(damage: Callable
     assert [path.name for path in (cache_dir() / "webshop").iterdir()] == [packed.name]
 
 
-def test_damaged_cached_goals_are_announced_and_made_again(folder: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: "[1]",
+        lambda _: "[" * 100_000,
+        lambda _: '["", []]',
+        lambda _: '["", 1]',
+        lambda text: text.replace("i want", "i need", 1),
+    ],
+)
+def test_damaged_cached_goals_are_announced_and_made_again(damage: Callable[[str], str], folder: Path) -> None:
     before = panels.load_panel("webshop", "test")
     [path] = (cache_dir() / "webshop").glob("goals-*")
-    path.write_text("[1]")
+    path.write_text(damage(path.read_text()))
     forget()
     with pytest.warns(UserWarning, match="cached goals .* are damaged"):
         assert panels.load_panel("webshop", "test") == before
@@ -269,9 +335,10 @@ def test_damaged_cached_goals_are_announced_and_made_again(folder: Path) -> None
 
 @pytest.mark.parametrize("name", ["items_shuffle_1000.json", "items_ins_v2_1000.json", "items_human_ins.json"])
 def test_missing_and_torn_official_files_are_typed_errors(name: str, folder: Path) -> None:
-    (folder / name).write_text("{")
-    with pytest.raises(EnvironmentContractError, match=f"{name}: cannot be read"):
-        panels.load_panel("webshop", "test")
+    for torn in ("{", "[" * 100_000):
+        (folder / name).write_text(torn)
+        with pytest.raises(EnvironmentContractError, match=f"{name}: cannot be read"):
+            panels.load_panel("webshop", "test")
     (folder / name).unlink()
     with pytest.raises(EnvironmentContractError, match=r"no items_\w+\*?.json"):
         panels.load_panel("webshop", "test")

@@ -193,7 +193,8 @@ class TestTagger:
             warnings.simplefilter("error")
             assert official_tagger() is RULES
 
-    def test_the_best_model_that_is_there_is_used_and_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("best", ["en_core_web_lg", "en_core_web_md"])
+    def test_the_best_model_that_is_there_is_used_and_named(self, monkeypatch: pytest.MonkeyPatch, best: str) -> None:
         class Token:
             def __init__(self, text: str) -> None:
                 self.text, self.pos_ = text, {"Road": "PROPN", "Shoes": "NOUN"}.get(text, "ADJ")
@@ -201,10 +202,14 @@ class TestTagger:
         class Spacy:
             @staticmethod
             def load(model: str, **_: object) -> Any:
-                if model != "en_core_web_md":
+                if model not in (best, "en_core_web_sm"):
                     raise OSError(model)
                 return lambda text: [Token(word) for word in text.split()]
 
         monkeypatch.setattr("importlib.import_module", lambda _: Spacy)
-        tagger = official_tagger()
-        assert (tagger.name, tagger.nouns("Nice Road Shoes")) == ("spacy:en_core_web_md", ("road", "shoes"))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            tagger = official_tagger()
+        assert (tagger.name, tagger.nouns("Nice Road Shoes")) == (f"spacy:{best}", ("road", "shoes"))
+        announced = [f"by {best}, not by en_core_web_lg" in str(warning.message) for warning in caught]
+        assert announced == ([] if best == "en_core_web_lg" else [True])

@@ -92,6 +92,16 @@ class TestLinks:
         assert walk(mine, "ws1", "buy now").page == "done"
         assert walk(mine, "ws1", "< prev").page == "results"
 
+    def test_a_value_without_text_is_shown_but_cannot_be_clicked(self) -> None:
+        mine = shop(options=(("size", ("", "8")),))
+        assert "" not in mine.links(walk(mine, "ws1"))
+        assert "size [SEP]  [SEP] 8" in text(mine, walk(mine, "ws1"))
+
+    def test_a_search_keeps_what_was_visited_and_the_search_page_forgets_it(self) -> None:
+        mine = shop(3)
+        assert mine.results(walk(mine, "ws2"), "hats").visited == (2,)
+        assert walk(mine, "ws2", "back to search").visited == ()
+
     def test_order_of_clicks_does_not_matter_for_the_place(self) -> None:
         mine = shop(3)
         assert walk(mine, "ws2", "9", "tan") == walk(mine, "ws2", "tan", "9")
