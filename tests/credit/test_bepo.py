@@ -81,25 +81,27 @@ def test_without_repeated_states_a_share_of_grpo_is_left(world: references.World
 
 
 def test_mixing_weights() -> None:
-    """s is left 4 times: twice to itself, once each to a and to the end; its self-loops count or not."""
-    rewards = [[[0.0, 0.0, 0.0, 1.0], [0.0]]]
-    batch = CreditBatch.from_rewards(rewards, states=[[["s", "s", "s", "a"], ["s"]]])
-    entropy = (0.5 * np.log(2) + 0.5 * np.log(4)) / np.log(3)
+    """s is left 5 times: twice to itself, twice to a and once to the end; its self-loops count or not."""
+    rewards = [[[0.0, 0.0, 0.0, 1.0], [0.0, 1.0], [0.0]]]
+    batch = CreditBatch.from_rewards(rewards, states=[[["s", "s", "s", "a"], ["s", "a"], ["s"]]])
+    from_s, from_a = [0, 1, 2, 4, 6], {"constant": 1.0, "visits": 1 / 2}
+    entropy = (0.8 * np.log(5 / 2) + 0.2 * np.log(5)) / np.log(3)
+    without_loops = (2 / 3 * np.log(3 / 2) + 1 / 3 * np.log(3)) / np.log(2)
     for alpha, self_loops, weight in (
         ("constant", True, 1.0),
-        ("visits", True, 3 / 4),
+        ("visits", True, 4 / 5),
         ("successors", True, 2 / 3),
         ("successors", False, 1 / 2),
         ("entropy", True, entropy),
-        ("entropy", False, 1.0),
+        ("entropy", False, without_loops),
     ):
         credit = bepo(batch, alpha=alpha, self_loops=self_loops, alpha_max=0.8, norm="none", fusion="additive")
         whole = bepo(batch, alpha_max=1.0, norm="none", fusion="additive")
         base = grpo(batch).values[batch.trajectory_of_turn]
-        ratio = (credit.values - base)[[0, 1, 2, 4]] / (whole.values - base)[[0, 1, 2, 4]]
+        ratio = (credit.values - base)[from_s] / (whole.values - base)[from_s]
         assert ratio == pytest.approx(0.8 * weight)
-        of_a = 0.8 if alpha == "constant" else 0.0
-        assert credit.diagnostics["mixing_weight_mean"] == pytest.approx((4 * 0.8 * weight + of_a) / 5)
+        mean = 0.8 * (5 * weight + 2 * from_a.get(alpha, 0.0)) / 7
+        assert credit.diagnostics["mixing_weight_mean"] == pytest.approx(mean)
 
 
 def test_two_sinks_tell_success_from_failure() -> None:

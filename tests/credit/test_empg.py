@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,5 +64,11 @@ def test_without_slope_and_bonus_it_is_grpo_less_its_mean() -> None:
 
 
 def test_equal_entropies_scale_nothing() -> None:
-    batch = CreditBatch.from_rewards([[[1.0], [0.0]]], signals={"entropy": [0.3, 0.1 + 0.2]})
+    batch = CreditBatch.from_rewards([[[1.0], [0.0], [0.0]]], signals={"entropy": [0.3, 0.1 + 0.2, 0.3]})
     assert EMPG(batch, zeta=0.0).values == pytest.approx(GRPO(batch).values, abs=1e-12)
+
+
+def test_a_smaller_unit_of_entropy_changes_nothing() -> None:
+    entropy = worked_batch().signals["entropy"]
+    tiny = replace(worked_batch(), signals={"entropy": entropy * 2.0**-60})
+    np.testing.assert_array_equal(EMPG(tiny).values, EMPG(worked_batch()).values)

@@ -71,6 +71,31 @@ def worked_batch() -> CreditBatch:
     return CreditBatch.from_rewards([[[0.0, 10.0], [0.0, 0.0]]], states=[[["s", "a"], ["s", "b"]]])
 
 
+def test_values_that_differ_by_rounding_are_equal() -> None:
+    """Both ways from s lead to states worth 0, once as 0.1 + 0.2 − 0.3."""
+    batch = CreditBatch.from_rewards([[[0.1, 0.2, -0.3], [0.0, 0.0]]], states=[[["s", "a", "b"], ["s", "c"]]])
+    assert not g2po(batch, gamma=1.0, success_value=0.0, eps=0.0).values.any()
+
+
+@pytest.mark.parametrize("won", [False, True])
+def test_rounding_is_measured_against_the_ends_too(won: bool) -> None:
+    """v differs by a rounding error of its own between the states, and 10 − v by one of 10, which is far larger."""
+    returns, states = [0.00012752, 0.0003188, 0.00022316000000000003], [0, 0, 1]
+    rollouts = [references.Rollout([r], [s], [[]], success=won) for r, s in zip(returns, states, strict=True)]
+    batch = references.build([rollouts])
+    credit = g2po(batch, gamma=1.0, success_value=10.0 * won, failure_value=10.0 * (not won), eps=0.0)
+    np.testing.assert_array_equal(credit.values, GRPO(batch, eps=0.0).values)
+
+
+def test_a_smaller_unit_of_reward_changes_no_score() -> None:
+    rewards = np.array([[[0.0, 0.1, 1.0], [0.0, 0.3, 0.0]]])
+    states = [[["s", "a", "b"], ["s", "c", "b"]]]
+    whole, tiny = (CreditBatch.from_rewards((rewards * unit).tolist(), states=states) for unit in (1.0, 2.0**-60))
+    expected = g2po(whole, success_value=0.0, eps=0.0).values
+    assert expected.any()
+    np.testing.assert_array_equal(g2po(tiny, success_value=0.0, eps=0.0).values, expected)
+
+
 def test_worked_numbers() -> None:
     # γ = 0.5: v(s) = (2.5 + 0)/2 = 1.25, v(a) = 5, v(b) = 0; n ahead = 5, 10, 0, 0; gains 3.75, 5, −1.25, 0
     values = g2po(worked_batch(), gamma=0.5, eps=0.0).values

@@ -107,6 +107,28 @@ def test_equal_visits_give_no_signal_however_they_round() -> None:
     batch = CreditBatch.from_rewards(rewards, states=[[["s", "a", "b"], ["s"]], [["s", "a", "b"], ["s"]]])
     assert batch.discounted_returns(1.0)[4] != 0.0
     assert not gagpo(batch, gamma=1.0, eps=0.0).values.any()
+    assert not gagpo(batch, gamma=1.0, norm="none").values.any()
+
+
+def test_differences_that_cancel_but_for_rounding_give_no_signal() -> None:
+    """From s one rollout is cut in f, worth 0.3, and one in g, worth −0.3: with them each turn is worth V(s) = 0.1."""
+    cut = [references.Rollout([-0.2], [0], [[]], "truncated", final_state=1)]
+    cut += [references.Rollout([0.4], [0], [[]], "truncated", final_state=2)]
+    ended = [references.Rollout([0.3], [1], [[]]), references.Rollout([-0.3], [2], [[]])]
+    options: dict[str, Any] = {"gamma": 1.0, "truncation": "bootstrap", "eps": 0.0}
+    batch = references.build([cut + ended])
+    raw = gagpo(batch, norm="none", **options).values
+    assert 0.0 < np.abs(raw).max() < 1e-15
+    assert not gagpo(batch, **options).values.any()
+
+
+def test_a_smaller_unit_of_reward_changes_no_score() -> None:
+    rewards = np.array([[[0.0, 0.1, 1.0], [0.0, 0.3, 0.0]]])
+    states = [[["s", "s", "a"], ["s", "b", "a"]]]
+    whole, tiny = (CreditBatch.from_rewards((rewards * unit).tolist(), states=states) for unit in (1.0, 2.0**-60))
+    expected = gagpo(whole, eps=0.0).values
+    assert expected.any()
+    np.testing.assert_array_equal(gagpo(tiny, eps=0.0).values, expected)
 
 
 def test_a_truncated_rollout_takes_the_value_of_its_last_state() -> None:

@@ -50,3 +50,16 @@ def test_worked_numbers() -> None:
     assert MT_GRPO(batch, c=0.0, eps=0.0).values[:3] == pytest.approx([unit] * 3, abs=1e-12)
     assert credit.diagnostics["single_turn_rollouts"] == 0
     assert credit.diagnostics["groups_without_turn_signal"] == 0
+
+
+def test_turn_rewards_that_differ_by_rounding_are_equal() -> None:
+    """The rewards before the outcome sum to 0 in both, once as 0.1 + 0.2 − 0.3."""
+    credit = MT_GRPO(CreditBatch.from_rewards([[[0.1, 0.2, -0.3, 1.0], [0.0, 1.0]]]), eps=0.0)
+    assert not credit.values.any()
+    assert credit.diagnostics["groups_without_turn_signal"] == 1
+
+
+def test_a_smaller_unit_of_reward_changes_no_score() -> None:
+    rewards = np.array([[[0.5, 0.0, 1.0], [0.25, 0.0, 0.0]]])
+    whole, tiny = (CreditBatch.from_rewards((rewards * unit).tolist()) for unit in (1.0, 2.0**-60))
+    np.testing.assert_array_equal(MT_GRPO(tiny, eps=0.0).values, MT_GRPO(whole, eps=0.0).values)

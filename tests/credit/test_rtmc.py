@@ -70,3 +70,18 @@ def test_excluded_rollouts_do_not_count_in_the_success_rate() -> None:
     assert values.values.tolist() == [0.0, 0.0, 0.0]  # Q of the one action is 1/2, as is the rate
     assert values.diagnostics["success_rate"] == 0.5
     assert values.diagnostics["return_mean"] == 0.5
+
+
+def test_returns_that_differ_by_rounding_are_equal() -> None:
+    """Both actions in s return 0, one as 0.1 + 0.2 − 0.3."""
+    rewards, actions = [[[0.1, 0.2, -0.3], [0.0]]], [[["left", "on", "on"], ["right"]]]
+    batch = CreditBatch.from_rewards(rewards, states=[[["s", "a", "b"], ["s"]]], actions=actions)
+    assert batch.discounted_returns(1.0)[0] != 0.0
+    assert not rtmc(batch, gamma=1.0, n0=0.0).values.any()
+
+
+def test_a_smaller_unit_of_reward_is_one_of_credit() -> None:
+    unit = 2.0**-60
+    rewards, actions = [[[unit], [0.0], [0.0]]], [[["left"], ["left"], ["right"]]]
+    tiny = CreditBatch.from_rewards(rewards, states=[[["s"], ["s"], ["s"]]], actions=actions)
+    np.testing.assert_array_equal(rtmc(tiny, success_return=unit).values, unit * rtmc(choice()).values)
