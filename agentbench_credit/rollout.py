@@ -5,151 +5,80 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 
 from agentbench_credit.command import progress
-from agentbench_credit.env import AgentEnv, Info
-from agentbench_credit.errors import EnvironmentContractError, ModelError
-from agentbench_credit.policy.base import Policy, Request, Response, Sampling
-from agentbench_credit.policy.prompts import Prompter, parse_action
-from agentbench_credit.trajectory import Ids, State, Trajectory, Turn
+from agentbench_credit.env import AgentEnv
+from agentbench_credit.episode import Episode, Start
+from agentbench_credit.errors import EnvironmentContractError
+from agentbench_credit.policy.base import Answer, Policy, Request, Response, Sampling, Stream
+from agentbench_credit.policy.prompts import Prompter
+from agentbench_credit.trajectory import Trajectory
+
+__all__ = ["Start", "Timing", "play", "rollout"]
+
+ENVIRONMENT_THREADS = 4
+"""Environments that step at once, while the policy generates."""
 
 
-@dataclass(frozen=True)
-class Start:
-    """One rollout to do."""
+@dataclass
+class Timing:
+    """Where the wall time of rollouts goes, in seconds."""
 
-    task_id: str
-    """Task of the environment's panel."""
-    group_id: str
-    """Rollouts with one group id must start in the identical state."""
-    seed: int
-    """Seed of the rollout's sampling; turn t samples with a seed derived from it."""
-    snapshot: object | None = None
-    """State of the task to start from; None for its first."""
-    past: tuple[Turn, ...] = ()
-    """Turns before the snapshot: prompts show them as they show turns of the rollout, which does not hold them."""
+    total: float = 0.0
+    """All of it."""
+    generate: float = 0.0
+    """The policy at work."""
+    wait: float = 0.0
+    """Waiting for environments; what is left of the total goes to prompts, parsing and records."""
+    environment: float = 0.0
+    """Environments at work, most of it while the policy generates."""
+    _shared: float = 0.0
 
-
-@dataclass(eq=False)
-class _Episode:
-    """A rollout under way."""
-
-    index: int
-    start: Start
-    env: AgentEnv
-    prompter: Prompter
-    with_reference: bool
-    observation: str = ""
-    info: Info = field(default_factory=dict)
-    reference: str | None = None
-    prompt_ids: Ids | None = None
-    teacher_prompt_ids: Ids | None = None
-    turns: list[Turn] = field(default_factory=list)
-    state: State | None = None
-    error: str | None = None
-    timings: dict[str, float] = field(default_factory=lambda: {"generate": 0.0, "environment": 0.0})
-
-    def reset(self) -> None:
-        """Start the task, or go to where the rollout starts, and render the first prompt."""
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Time a block as the total."""
         began = time.perf_counter()
-        if self.start.snapshot is None:
-            self.observation, self.info = self.env.reset(options={"task": self.start.task_id})
-            self.reference = self.env.reference()
-        else:
-            self.observation, self.info = self.env.restore(self.start.snapshot)
-        self.timings["environment"] += time.perf_counter() - began
-        self._render()
+        try:
+            yield
+        finally:
+            self.total += time.perf_counter() - began
 
-    def _render(self) -> None:
-        """Make the prompt of the next turn, and the teacher's if the ground truth has something to say."""
-        reference = self.env.reference() if self.with_reference else None
-        self.prompt_ids = self._prompt(None)
-        self.teacher_prompt_ids = None if reference is None else self._prompt(reference)
+    def ask(self, episode: Episode) -> None:
+        """Note that an episode's request is under way."""
+        episode.timings["generate"] -= self._shared
 
-    def _prompt(self, reference: str | None) -> Ids:
-        instruction, observations, responses = self._said()
-        if not responses:
-            return self.prompter.first(instruction, self.observation, reference=reference)
-        last = (self.turns or self.start.past)[-1]
-        previous = None if reference is not None else (last.prompt_ids, last.response_ids)
-        return self.prompter.next(instruction, observations, responses, previous, reference=reference)
-
-    def _said(self) -> tuple[str, list[str], list[str]]:
-        """Return the instruction, all observations and all responses so far."""
-        played = [*self.start.past, *self.turns]
-        observations = [*(turn.observation for turn in played), self.observation]
-        return str(self.info["instruction"]), observations, [turn.response for turn in played]
-
-    def request(self) -> Request:
-        """Return the request for the next response."""
-        assert self.prompt_ids is not None, "reset first"
-        seed = self.start.seed + (len(self.turns) << 64)
-        return Request(
-            self.prompt_ids,
-            seed,
-            self.env,
-            lambda: self.prompter.messages(*self._said()),
-            self.info["admissible_actions"],
-        )
-
-    def advance(self, response: Response) -> None:
-        """Take a response, step the environment, record the turn."""
-        assert self.prompt_ids is not None, "reset first"
-        text = str(self.prompter.tokenizer.decode(response.ids, skip_special_tokens=True))
-        action = parse_action(text)
-        before, observed = self.info, self.observation
+    def collect(self, stream: Stream, asked: Sequence[Episode]) -> list[Answer]:
+        """Let the policy work; what it takes is shared by the episodes whose requests are under way."""
         began = time.perf_counter()
-        self.observation, reward, terminated, truncated, self.info = self.env.step(action)
-        self.timings["environment"] += time.perf_counter() - began
-        turn = Turn(
-            observation=observed,
-            state_key=before["state_key"],
-            admissible_actions=before["admissible_actions"],
-            prompt_ids=self.prompt_ids,
-            response_ids=response.ids,
-            logprobs=response.logprobs,
-            finish_reason=response.finish_reason,
-            response=text,
-            action=action,
-            action_valid=bool(self.info["action_valid"]),
-            reward=None if reward is None else float(reward),
-            teacher_prompt_ids=self.teacher_prompt_ids,
-            info=dict(self.info.get("metrics", {})),
-        )
-        self.turns.append(turn)
-        if terminated or truncated:
-            self.state = "ended" if terminated else "truncated"
-        else:
-            self._render()
+        answers = stream.collect()
+        seconds = time.perf_counter() - began
+        self.generate += seconds
+        self._shared += seconds / len(asked)
+        return answers
 
-    def fail(self, error: Exception) -> None:
-        """End the rollout with an error."""
-        self.state, self.error = "error", f"{type(error).__name__}: {error}"
+    def answered(self, episode: Episode) -> None:
+        """Note that an episode's request is answered."""
+        episode.timings["generate"] += self._shared
 
-    def trajectory(self, policy_id: str, sampling: Sampling) -> Trajectory:
-        """Return what happened."""
-        spec = self.env.spec
-        if spec is None:
-            mend = "build it with Environment.make or gymnasium.make, which record how"
-            raise EnvironmentContractError("the environment has no spec", where=type(self.env).__name__, mend=mend)
-        return Trajectory(
-            env_id=spec.id,
-            env_kwargs=dict(spec.kwargs),
-            task_id=self.start.task_id,
-            group_id=self.start.group_id,
-            seed=self.start.seed,
-            policy_id=policy_id,
-            sampling=asdict(sampling),
-            turns=tuple(self.turns),
-            final_state_key=self.info.get("state_key", b""),
-            state=self.state or "error",
-            success=self.state != "error" and bool(self.info["success"]),
-            reference=self.reference,
-            error=self.error,
-            timings=self.timings,
-        )
+    def join(self, episode: Episode, work: Future[None]) -> None:
+        """Wait for an environment; whatever it raises is that rollout's failure."""
+        before, began = episode.timings["environment"], time.perf_counter()
+        try:
+            work.result()
+        except Exception as error:
+            episode.fail(error)
+        self.wait += time.perf_counter() - began
+        self.environment += episode.timings["environment"] - before
+
+    def __str__(self) -> str:
+        """Return shares of the total, such as ``generate 82 %, wait 1 %, prompts and parsing 17 %``."""
+        rest = self.total - self.generate - self.wait
+        parts = {"generate": self.generate, "wait for environments": self.wait, "prompts and parsing": rest}
+        shares = (f"{name} {100 * seconds / (self.total or 1.0):.0f} %" for name, seconds in parts.items())
+        return f"{', '.join(shares)}; environments worked {self.environment:.1f} s beside it"
 
 
 def rollout(
@@ -162,6 +91,7 @@ def rollout(
     parallel: int = 128,
     with_reference: bool = False,
     on_finished: Callable[[int, Trajectory], None] | None = None,
+    timing: Timing | None = None,
     label: str = "rollout",
 ) -> list[Trajectory]:
     """Play every start to its end, as `play` does, and keep all rollouts.
@@ -175,6 +105,7 @@ def rollout(
         parallel: Most episodes under way at once.
         with_reference: Also render each turn's prompt with the ground truth, for a teacher.
         on_finished: Called with the start's index and the trajectory, in the order in which rollouts finish.
+        timing: Counts where the time goes.
         label: Text of the progress bar.
 
     Returns:
@@ -193,6 +124,7 @@ def rollout(
         sampling=sampling,
         parallel=parallel,
         with_reference=with_reference,
+        timing=timing,
         label=label,
     )
     with closing(played):
@@ -212,9 +144,14 @@ def play(
     sampling: Sampling,
     parallel: int = 128,
     with_reference: bool = False,
+    timing: Timing | None = None,
     label: str = "rollout",
 ) -> Generator[tuple[int, Trajectory]]:
-    """Play every start to its end; a finished episode leaves the batch and the next start takes its place.
+    """Play every start to its end; no episode waits for the others of its turn.
+
+    Environments step in threads while the policy answers others. What an environment says is taken up after the answers
+    that follow its step, however fast it was: so the order of events, and with it every rounding, is the same each
+    time, if the policy's answers come in a fixed order.
 
     An exception of the environment or the policy ends that rollout with state ``error``: it is kept, counts as a
     failure, and is warned about. A prompt that leaves no room for a response ends its rollout as ``truncated``.
@@ -227,6 +164,7 @@ def play(
         sampling: How tokens are drawn.
         parallel: Most episodes under way at once.
         with_reference: Also render each turn's prompt with the ground truth, for a teacher.
+        timing: Counts where the time goes.
         label: Text of the progress bar.
 
     Yields:
@@ -236,19 +174,39 @@ def play(
         EnvironmentContractError: Members of a group start in different states, or an environment has no spec.
         ModelError: The policy's model is broken.
     """
-    group_keys: dict[str, tuple[bytes, str]] = {}
-    envs = [make_env() for _ in range(min(parallel, len(starts)))]
+    timing = timing or Timing()
     waiting = iter(enumerate(starts))
+    envs = [make_env() for _ in range(min(parallel, len(starts)))]
+    loop = _Loop(waiting, prompter, with_reference)
+    pool = ThreadPoolExecutor(ENVIRONMENT_THREADS, thread_name_prefix="environment")
     try:
-        with progress(label, len(starts)) as bar:
-            active = [_begin(waiting, env, prompter, with_reference, group_keys) for env in envs]
-            episodes = [episode for episode in active if episode is not None]
-            while episodes:
-                _play_turn(policy, [episode for episode in episodes if episode.state is None], sampling)
-                following: list[_Episode] = []
-                for episode in episodes:
-                    if episode.state is None:
-                        following.append(episode)
+        with progress(label, len(starts)) as bar, closing(policy.stream(sampling)) as stream, pool, timing.whole():
+            work = [(episode, pool.submit(episode.reset)) for episode in map(loop.begin, envs) if episode is not None]
+            asked: dict[int, Episode] = {}
+            while work or asked:
+                answers = timing.collect(stream, list(asked.values())) if asked else []
+                done: list[tuple[Episode, Future[None] | None]] = [*work]
+                work = []
+                for request, answer in answers:
+                    episode = asked.pop(id(request))
+                    timing.answered(episode)
+                    if isinstance(answer, Response):
+                        work.append((episode, pool.submit(episode.act, answer, episode.read(answer))))
+                        continue
+                    if isinstance(answer, Exception):
+                        episode.fail(answer)
+                    else:
+                        episode.state = "truncated"
+                    done.append((episode, None))
+                for episode, future in done:
+                    if future is not None:
+                        timing.join(episode, future)
+                        loop.check_start(episode)
+                    following = loop.next_request(episode, policy, sampling) if episode.state is None else None
+                    if following is not None:
+                        asked[id(following)] = episode
+                        timing.ask(episode)
+                        stream.add(following)
                         continue
                     trajectory = episode.trajectory(policy.policy_id, sampling)
                     if trajectory.error:
@@ -258,75 +216,50 @@ def play(
                     if trajectory.error:  # an instance that has failed is not trusted again
                         episode.env.close()
                         envs[envs.index(episode.env)] = episode.env = make_env()
-                    fresh = _begin(waiting, episode.env, prompter, with_reference, group_keys)
-                    following += [] if fresh is None else [fresh]
-                episodes = following
+                    fresh = loop.begin(episode.env)
+                    if fresh is not None:
+                        work.append((fresh, pool.submit(fresh.reset)))
     finally:
         for env in envs:
             env.close()
 
 
-def _begin(
-    waiting: Iterator[tuple[int, Start]],
-    env: AgentEnv,
-    prompter: Prompter,
-    with_reference: bool,
-    group_keys: dict[str, tuple[bytes, str]],
-) -> _Episode | None:
-    """Start the next waiting rollout and check that its group starts in one state."""
-    index, start = next(waiting, (None, None))
-    if index is None or start is None:
-        return None
-    episode = _Episode(index, start, env, prompter, with_reference)
-    try:
-        episode.reset()
-    except Exception as error:  # whatever an environment raises is that rollout's failure
-        episode.fail(error)
-        return episode
-    found = (episode.info["state_key"], start.task_id)
-    expected = group_keys.setdefault(start.group_id, found)
-    if expected != found:
-        keys = f"{expected[1]} with key {expected[0]!r}, {found[1]} with key {found[0]!r}"
-        what = f"group members start in different states: {keys}"
-        mend = "reset(options={'task': id}) must give one state, see check_env"
-        raise EnvironmentContractError(what, where=f"group {start.group_id}", mend=mend)
-    return episode
+@dataclass(eq=False)
+class _Loop:
+    """The rollouts that have not begun, and what each group begins with."""
 
+    waiting: Iterator[tuple[int, Start]]
+    prompter: Prompter
+    with_reference: bool
+    group_keys: dict[str, tuple[bytes, str]] = field(default_factory=dict)
 
-def _play_turn(policy: Policy, episodes: list[_Episode], sampling: Sampling) -> None:
-    """Generate one response for each episode and step its environment."""
-    for episode in episodes:
-        if len(episode.request().prompt_ids) + sampling.max_new_tokens > policy.max_length:
-            episode.state = "truncated"
-    playing = [episode for episode in episodes if episode.state is None]
-    began = time.perf_counter()
-    responses = _generate(policy, [episode.request() for episode in playing], sampling)
-    seconds = (time.perf_counter() - began) / max(len(playing), 1)
-    for episode, response in zip(playing, responses, strict=True):
-        episode.timings["generate"] += seconds
+    def begin(self, env: AgentEnv) -> Episode | None:
+        """Return the next rollout that waits, None if there is none."""
+        index, start = next(self.waiting, (None, None))
+        if index is None or start is None:
+            return None
+        return Episode(index, start, env, self.prompter, self.with_reference)
+
+    def check_start(self, episode: Episode) -> None:
+        """Make sure that a rollout that has just been reset starts where its group does."""
+        if episode.turns or episode.state is not None:
+            return
+        start, found = episode.start, (episode.info["state_key"], episode.start.task_id)
+        expected = self.group_keys.setdefault(start.group_id, found)
+        if expected != found:
+            keys = f"{expected[1]} with key {expected[0]!r}, {found[1]} with key {found[0]!r}"
+            what = f"group members start in different states: {keys}"
+            mend = "reset(options={'task': id}) must give one state, see check_env"
+            raise EnvironmentContractError(what, where=f"group {start.group_id}", mend=mend)
+
+    def next_request(self, episode: Episode, policy: Policy, sampling: Sampling) -> Request | None:
+        """Return a rollout's next request; None, and the rollout's end, where there is no room or no prompt."""
         try:
-            if isinstance(response, Exception):
-                raise response
-            if response is None:
-                episode.state = "truncated"
-            else:
-                episode.advance(response)
-        except Exception as error:  # as above
+            request = episode.request()
+        except Exception as error:  # a template may refuse what an environment says
             episode.fail(error)
-
-
-def _generate(policy: Policy, requests: list[Request], sampling: Sampling) -> Sequence[Response | Exception | None]:
-    """Generate for all requests at once; if that fails, one by one, so that one bad request fails alone."""
-    try:
-        return policy.generate(requests, sampling)
-    except ModelError:  # nothing that another request could mend
-        raise
-    except Exception as error:
-        warnings.warn(f"generation of {len(requests)} responses failed ({error}); trying one by one", stacklevel=2)
-    answers: list[Response | Exception | None] = []
-    for request in requests:
-        try:
-            answers += policy.generate([request], sampling)
-        except Exception as error:  # handed to the rollout it belongs to
-            answers.append(error)
-    return answers
+            return None
+        if len(request.prompt_ids) + sampling.max_new_tokens > policy.max_length:
+            episode.state = "truncated"
+            return None
+        return request

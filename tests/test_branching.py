@@ -13,7 +13,7 @@ import pytest
 from agentbench_credit.batch import CreditBatch
 from agentbench_credit.branching import BranchedValues, rollout_values
 from agentbench_credit.credit.vineppo import vineppo
-from agentbench_credit.env import AgentEnv, Info
+from agentbench_credit.env import AgentEnv, Info, Panel, Task
 from agentbench_credit.envs.sokoban import ENVIRONMENT as SOKOBAN
 from agentbench_credit.errors import AgentBenchError, ConfigError, EnvironmentContractError
 from agentbench_credit.policy.base import Policy, Request, Sampling
@@ -179,6 +179,30 @@ def test_turns_in_one_state_share_their_rollouts() -> None:
     ]
     with_past = branched(random_action, remembered, prompter=MODES[1], rollouts=1)
     assert with_past.costs["branch_states"] == 1 + 2 * 3 + (n - 4), "until the history of two turns is the same again"
+
+
+class Nameless(Corridor):
+    """A corridor whose snapshot does not name the task."""
+
+    def snapshot(self) -> Any:
+        return "", *self.state[1:]
+
+
+def test_two_tasks_with_equal_snapshots_and_prompts_share_no_rollouts() -> None:
+    """The same line and door, but what a rollout is worth depends on its task."""
+
+    def nameless() -> AgentEnv:
+        env: Any = Nameless()
+        env.spec = CORRIDOR.make().spec
+        env.panel = Panel("line", "train", 1, (Task("one", "0 5"), Task("two", "0 5")))
+        return env
+
+    def rewards(played: Sequence[Trajectory]) -> list[Trajectory]:
+        return [RewardRule(success_reward={"one": 1.0, "two": 2.0}[each.task_id]).apply([each])[0] for each in played]
+
+    trajectories = played(expert, ["one", "two"], nameless)
+    found = branched(expert, trajectories, nameless, rollouts=1, rewards=rewards)
+    assert found.values.tolist() == [1.0] * 5 + [2.0] * 5
 
 
 def test_what_it_cost_is_counted() -> None:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from agentbench_credit.errors import EnvironmentContractError
-from agentbench_credit.policy.base import Request, Response, Sampling
+from agentbench_credit.policy.base import Answer, Request, Sampling
 from agentbench_credit.policy.prompts import Prompter, PromptMode
-from agentbench_credit.policy.scripted import ScriptedPolicy
-from agentbench_credit.rollout import Start, play, rollout
+from agentbench_credit.policy.scripted import ScriptedPolicy, ScriptedStream
+from agentbench_credit.rollout import Start, Timing, play, rollout
 from agentbench_credit.trajectory import Trajectory
 from models import small_tokenizer
 
@@ -85,13 +85,21 @@ def played(
     closed: list[CountDown] = []
     sizes: list[int] = []
     policy = ScriptedPolicy(script, TOKENIZER, "scripted")
-    generate = policy.generate
+    open_stream = policy.stream
 
-    def counted(requests: Sequence[Request], sampling: Sampling) -> list[Response]:
-        sizes.append(len(requests))
-        return generate(requests, sampling)
+    def counted(sampling: Sampling) -> ScriptedStream:
+        stream = open_stream(sampling)
+        collect = stream.collect
 
-    policy.generate = counted  # type: ignore[method-assign]
+        def counted_collect() -> list[Answer]:
+            answers = collect()
+            sizes.append(len(answers))
+            return answers
+
+        stream.collect = counted_collect  # type: ignore[method-assign]
+        return stream
+
+    policy.stream = counted  # type: ignore[method-assign]
     drifting = kwargs.pop("drifting", False)
     policy.max_length = kwargs.pop("max_length", policy.max_length)
     starts = [Start(task, (groups or tasks)[i], i) for i, task in enumerate(tasks)]
@@ -105,7 +113,8 @@ def test_every_start_is_played_in_order_and_finished_episodes_leave_the_batch() 
     trajectories, closed, sizes = played(["3", "1", "2", "1"])
     assert [len(t.turns) for t in trajectories] == [3, 1, 2, 1]
     assert [t.task_id for t in trajectories] == ["3", "1", "2", "1"]
-    assert sizes == [3, 3, 1], "the fourth start takes the place of the second, and no finished episode is asked again"
+    assert sizes[0] == 3
+    assert sum(sizes) == 3 + 1 + 2 + 1, "no finished episode is asked again"
     assert len(closed) == 3
     first = trajectories[0]
     assert first.state == "ended"
@@ -151,8 +160,7 @@ def test_one_bad_request_fails_alone() -> None:
             raise ValueError("refused")
         return "down"
 
-    with pytest.warns(UserWarning, match="one by one"):
-        trajectories, _, _ = played(["2", "2", "2"], script)
+    trajectories, _, _ = played(["2", "2", "2"], script)
     assert [t.state for t in trajectories] == ["ended", "error", "ended"]
     assert "refused" in str(trajectories[1].error)
 
@@ -181,6 +189,26 @@ def test_invalid_actions_are_recorded_and_turn_seeds_differ() -> None:
     trajectories, _, _ = played(["2"], script)
     assert [turn.action_valid for turn in trajectories[0].turns] == [False, True, True]
     assert len(set(seeds)) == 3
+
+
+def test_a_slow_environment_holds_up_nobody_else() -> None:
+    """While one environment steps, the policy answers others; the order of events is the same each time."""
+    events: list[str] = []
+
+    def script(request: Request) -> str:
+        events.append(f"{request.seed % 2**64}")
+        return "down"
+
+    timing = Timing()
+    played(["6", "1", "1", "1"], script, parallel=2, timing=timing)
+    again, events = events, []
+    played(["6", "1", "1", "1"], script, parallel=2)
+    assert events == again
+    assert sorted(events) == ["0"] * 6 + ["1", "2", "3"]
+    assert events[-1] == "0", "the long episode outlives those that took the other place"
+    assert 0 < timing.generate + timing.wait < timing.total
+    assert timing.environment > 0
+    assert str(timing).startswith("generate ")
 
 
 def test_finished_rollouts_are_reported_once() -> None:

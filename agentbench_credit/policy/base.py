@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -64,6 +65,8 @@ class Request:
     """Makes the same prompt as chat messages, for servers that render them."""
     admissible_actions: tuple[str, ...] | None = None
     """What the environment would accept; only scripted policies look at it."""
+    continues: bool = False
+    """Whether a later prompt is likely to begin with this one and its response, so that keeping them cached pays."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +81,30 @@ class Response:
     """``stop`` at an end-of-turn token, ``length`` at the limit."""
 
 
+Answer = tuple[Request, Response | Exception | None]
+"""A request with its response; None where the prompt leaves no room for one; an exception where it fails alone."""
+
+
+class Stream(Protocol):
+    """Requests under way, each answered on its own: none waits for the others of its turn."""
+
+    def add(self, request: Request) -> None:
+        """Take one more request."""
+        ...
+
+    def collect(self) -> list[Answer]:
+        """Work until at least one request is answered; empty if none is under way.
+
+        Raises:
+            ModelError: The model is broken, so that no request could be answered.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up what is under way and free what it holds."""
+        ...
+
+
 class Policy(Protocol):
     """Anything that answers prompts."""
 
@@ -88,6 +115,32 @@ class Policy(Protocol):
     max_length: int
     """Longest prompt and response together, in tokens."""
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> Sequence[Response | None]:
-        """Answer every request, in order; None where the prompt leaves no room for a response."""
+    def stream(self, sampling: Sampling) -> Stream:
+        """Begin to answer requests; a response depends on its request and the sampling parameters only."""
         ...
+
+
+def generate(policy: Policy, requests: Sequence[Request], sampling: Sampling) -> list[Response | None]:
+    """Answer requests and nothing else.
+
+    Args:
+        policy: Answers them.
+        requests: What is asked.
+        sampling: How tokens are drawn.
+
+    Returns:
+        Responses in order; None where a prompt leaves no room for one.
+
+    Raises:
+        Exception: What an answer raised.
+    """
+    answers: dict[int, Response | None] = {}
+    with closing(policy.stream(sampling)) as stream:
+        for request in requests:
+            stream.add(request)
+        while len(answers) < len(requests):
+            for request, answer in stream.collect():
+                if isinstance(answer, Exception):
+                    raise answer
+                answers[id(request)] = answer
+    return [answers[id(request)] for request in requests]

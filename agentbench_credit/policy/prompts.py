@@ -56,13 +56,15 @@ class Prompter:
 
     Raises:
         ModelError: The tokenizer has no chat template.
-        ConfigError: `history` is negative, or given with whole conversations.
+        ConfigError: There is no such mode; `history` is negative, or given with whole conversations.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, mode: PromptMode = "turn", history: int = 0) -> None:
         if not tokenizer.chat_template:
             mend = "use a chat model, or add chat_template to its tokenizer_config.json"
             raise ModelError("the tokenizer has no chat template", where=tokenizer.name_or_path, mend=mend)
+        if mode not in ("turn", "conversation"):
+            raise ConfigError(f"there is no prompt mode {mode!r}", mend="use turn or conversation")
         if history < 0 or (mode == "conversation" and history):
             raise ConfigError(f"history is {history} in mode {mode}", mend="use history >= 0 with mode turn only")
         self.tokenizer, self.mode, self.history = tokenizer, mode, history

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentbench_credit.policy.base import Request, Response, Sampling
+from agentbench_credit.policy.base import Answer, Request, Response, Sampling
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -41,9 +41,40 @@ class ScriptedPolicy:
         self.script, self.tokenizer, self.policy_id = script, tokenizer, policy_id
         self.max_length = 2**31
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Response]:
-        """Answer every request; the sampling parameters play no part, and every log-probability is 0."""
+    def stream(self, sampling: Sampling) -> ScriptedStream:
+        """Begin to answer; the sampling parameters play no part, and every log-probability is 0."""
         del sampling
-        texts = [self.script(request) for request in requests]
-        ids = [np.asarray(self.tokenizer.encode(text, add_special_tokens=False), dtype=np.int32) for text in texts]
-        return [Response(each, np.zeros(len(each), np.float32), "stop") for each in ids]
+        return ScriptedStream(self)
+
+
+class ScriptedStream:
+    """Answers all requests whenever it is asked to.
+
+    Args:
+        policy: Whose script it is.
+    """
+
+    def __init__(self, policy: ScriptedPolicy) -> None:
+        self._policy = policy
+        self._open: list[Request] = []
+
+    def add(self, request: Request) -> None:
+        """Take one more request."""
+        self._open.append(request)
+
+    def collect(self) -> list[Answer]:
+        """Answer everything; a script that raises fails for its request only."""
+        taken, self._open = self._open, []
+        return [(request, self._answer(request)) for request in taken]
+
+    def _answer(self, request: Request) -> Response | Exception:
+        try:
+            text = self._policy.script(request)
+        except Exception as error:  # handed to the rollout it belongs to
+            return error
+        ids = np.asarray(self._policy.tokenizer.encode(text, add_special_tokens=False), dtype=np.int32)
+        return Response(ids, np.zeros(len(ids), np.float32), "stop")
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        self._open.clear()

@@ -6,15 +6,15 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Literal, cast
 
 import httpx
 import numpy as np
 
 from agentbench_credit.errors import ModelError
-from agentbench_credit.policy.base import Request, Response, Sampling
+from agentbench_credit.policy.base import Answer, Request, Response, Sampling
 from agentbench_credit.policy.bytes import byte_tokenizer
 from agentbench_credit.policy.models import SERVER
 
@@ -63,21 +63,9 @@ class ServerPolicy:
         if self.model not in known:
             raise ModelError(f"the server has no model {self.model}", where=url, mend=f"it has {', '.join(known)}")
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Response | None]:
-        """Answer every request, in order, several at once.
-
-        Args:
-            requests: Conversations and seeds.
-            sampling: How the server shall draw; a server may ignore the seed, of which it gets 31 bits.
-
-        Returns:
-            Responses; None where a conversation is longer than the model can read.
-
-        Raises:
-            ModelError: The server cannot be reached, or refuses.
-        """
-        with ThreadPoolExecutor(CONCURRENT) as pool:
-            return list(pool.map(lambda request: self._answer(request, sampling), requests))
+    def stream(self, sampling: Sampling) -> ServerStream:
+        """Begin to ask; a server may ignore the seed, of which it gets 31 bits."""
+        return ServerStream(lambda request: self._answer(request, sampling))
 
     def _answer(self, request: Request, sampling: Sampling) -> Response | None:
         body = {
@@ -127,6 +115,39 @@ class ServerPolicy:
                 time.sleep(wait)
         mend = f"is the server running, and does it serve {self.model}? A key goes into ${KEY_VARIABLE}"
         raise ModelError(fault, where=self.policy_id, mend=mend)
+
+
+class ServerStream:
+    """Requests at a server, several at once.
+
+    Args:
+        ask: Returns the answer to one request.
+    """
+
+    def __init__(self, ask: Callable[[Request], Response | None]) -> None:
+        self._ask = ask
+        self._pool = ThreadPoolExecutor(CONCURRENT, thread_name_prefix="server")
+        self._open: dict[Future[Response | None], Request] = {}
+
+    def add(self, request: Request) -> None:
+        """Send one more request, as soon as fewer than `CONCURRENT` are under way."""
+        self._open[self._pool.submit(self._ask, request)] = request
+
+    def collect(self) -> list[Answer]:
+        """Wait until at least one request is answered.
+
+        Returns:
+            What has been answered.
+
+        Raises:
+            ModelError: The server cannot be reached, or refuses.
+        """
+        finished, _ = wait(self._open, return_when=FIRST_COMPLETED)
+        return [(self._open.pop(each), each.result()) for each in list(self._open) if each in finished]
+
+    def close(self) -> None:
+        """Wait for what is under way, and send no more."""
+        self._pool.shutdown(cancel_futures=True)
 
 
 def _parsed(reply: httpx.Response, where: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from agentbench_credit.errors import ModelError
 from agentbench_credit.policy import server
-from agentbench_credit.policy.base import Request, Sampling
+from agentbench_credit.policy.base import Request, Sampling, generate
 from agentbench_credit.policy.bytes import byte_tokenizer
 from agentbench_credit.policy.server import ServerPolicy
 from chat_server import Answer, chat_server, completion, refusal
@@ -31,7 +31,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answers(policy: ServerPolicy, *requests: Request) -> list[str | None]:
-    found = policy.generate(requests, Sampling(temperature=0.5, top_p=0.9, top_k=7, max_new_tokens=11))
+    found = generate(policy, requests, Sampling(temperature=0.5, top_p=0.9, top_k=7, max_new_tokens=11))
     return [None if each is None else policy.tokenizer.decode(each.ids) for each in found]
 
 
@@ -39,7 +39,7 @@ def test_what_is_asked_and_what_comes_back(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv(server.KEY_VARIABLE, "secret")
     with chat_server(lambda _: completion("Servus ☺", "length")) as (url, asked):
         policy = ServerPolicy(f"openai:{url}#toy")
-        (found,) = policy.generate([request()], Sampling(temperature=0.5, top_p=0.9, top_k=7, max_new_tokens=11))
+        (found,) = generate(policy, [request()], Sampling(temperature=0.5, top_p=0.9, top_k=7, max_new_tokens=11))
     assert found is not None
     assert policy.tokenizer.decode(found.ids) == "Servus ☺"
     assert found.finish_reason == "length"

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from agentbench_credit.errors import ConfigError, ModelError
-from agentbench_credit.policy.base import Request, Response, Sampling
+from agentbench_credit.policy.base import Request, Response, Sampling, generate
 from agentbench_credit.policy.transformers import TransformersPolicy, load_policy
 from models import save_model, small_model, small_tokenizer
 
@@ -20,6 +20,10 @@ PROMPTS = ["Move the box", "#PXO_", "up || down || left || right || up", "Move t
 def requests(policy: TransformersPolicy, prompts: list[str] = PROMPTS, seed: int = 0) -> list[Request]:
     ids = [np.asarray(policy.tokenizer.encode(text), np.int32) for text in prompts]
     return [Request(prompt, seed + i, None, list) for i, prompt in enumerate(ids)]  # type: ignore[arg-type]
+
+
+def answers_of(policy: TransformersPolicy, asked: list[Request], sampling: Sampling) -> list[Response]:
+    return [answer for answer in generate(policy, asked, sampling) if answer is not None]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +41,7 @@ def plain_logits(policy: TransformersPolicy, request: Request, response: Respons
 @pytest.mark.parametrize("temperature", [0.4, 1.0, 1.7])
 def test_logprobs_are_those_of_a_plain_forward(policy: TransformersPolicy, temperature: float) -> None:
     asked = requests(policy)
-    answers = policy.generate(asked, Sampling(temperature=temperature, max_new_tokens=12))
+    answers = answers_of(policy, asked, Sampling(temperature=temperature, max_new_tokens=12))
     for request, answer in zip(asked, answers, strict=True):
         logp = torch.log_softmax(plain_logits(policy, request, answer) / temperature, -1)
         expected = logp[torch.arange(len(answer.ids)), torch.tensor(answer.ids).long()]
@@ -49,10 +53,10 @@ def test_logprobs_are_those_of_a_plain_forward(policy: TransformersPolicy, tempe
 def test_a_response_does_not_depend_on_its_batch(policy: TransformersPolicy) -> None:
     sampling = Sampling(max_new_tokens=12)
     asked = requests(policy)
-    together = policy.generate(asked, sampling)
-    backwards = policy.generate(asked[::-1], sampling)[::-1]
-    alone = [policy.generate([request], sampling)[0] for request in asked]
-    small_batches = TransformersPolicy(policy.model, policy.tokenizer, "small", batch_size=2).generate(asked, sampling)
+    together = answers_of(policy, asked, sampling)
+    backwards = answers_of(policy, asked[::-1], sampling)[::-1]
+    alone = [answers_of(policy, [request], sampling)[0] for request in asked]
+    small_batches = answers_of(TransformersPolicy(policy.model, policy.tokenizer, "small", slots=2), asked, sampling)
     for answer, *others in zip(together, backwards, alone, small_batches, strict=True):
         for other in others:
             np.testing.assert_array_equal(answer.ids, other.ids)
@@ -61,7 +65,7 @@ def test_a_response_does_not_depend_on_its_batch(policy: TransformersPolicy) -> 
 
 def test_greedy_equals_the_library_s_own_generation(policy: TransformersPolicy) -> None:
     for request in requests(policy):
-        answer = policy.generate([request], Sampling(temperature=0, max_new_tokens=10))[0]
+        answer = answers_of(policy, [request], Sampling(temperature=0, max_new_tokens=10))[0]
         ids = torch.tensor(request.prompt_ids)[None].long()
         out = policy.model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=10)
         np.testing.assert_array_equal(answer.ids, out[0, ids.shape[1] :].numpy())
@@ -70,7 +74,7 @@ def test_greedy_equals_the_library_s_own_generation(policy: TransformersPolicy) 
 def test_first_tokens_follow_the_softmax(policy: TransformersPolicy) -> None:
     n = 4000
     asked = [Request(requests(policy)[0].prompt_ids, seed, None, list) for seed in range(n)]  # type: ignore[arg-type]
-    answers = policy.generate(asked, Sampling(max_new_tokens=1))
+    answers = answers_of(policy, asked, Sampling(max_new_tokens=1))
     counts = np.bincount([int(answer.ids[0]) for answer in answers], minlength=300)
     with torch.no_grad():
         probs = torch.softmax(plain_logits(policy, asked[0], answers[0])[0], -1).numpy()
@@ -83,7 +87,7 @@ def test_first_tokens_follow_the_softmax(policy: TransformersPolicy) -> None:
 def test_top_p_and_top_k_normalise_over_the_survivors(policy: TransformersPolicy) -> None:
     tight = Sampling(top_k=2, top_p=0.5, max_new_tokens=6)
     for sampling in (Sampling(top_k=3, max_new_tokens=6), Sampling(top_p=0.5, max_new_tokens=6), tight):
-        for request, answer in zip(requests(policy), policy.generate(requests(policy), sampling), strict=True):
+        for request, answer in zip(requests(policy), answers_of(policy, requests(policy), sampling), strict=True):
             probs = torch.softmax(plain_logits(policy, request, answer), -1).numpy()
             for row, token, logprob in zip(probs, answer.ids, answer.logprobs, strict=True):
                 order = np.argsort(-row)
@@ -100,7 +104,7 @@ def test_stops_at_the_end_of_turn_and_at_the_limit() -> None:
         model.lm_head.weight[2] = model.lm_head.weight.mean(0) + 1.5 * model.lm_head.weight[7]  # token 2 ends a turn
     policy = TransformersPolicy(model, small_tokenizer(), "small")
     asked = requests(policy, ["up"] * 64)
-    answers = policy.generate(asked, Sampling(max_new_tokens=8))
+    answers = answers_of(policy, asked, Sampling(max_new_tokens=8))
     stopped = [answer for answer in answers if answer.finish_reason == "stop"]
     cut = [answer for answer in answers if answer.finish_reason == "length"]
     assert stopped
@@ -112,7 +116,7 @@ def test_stops_at_the_end_of_turn_and_at_the_limit() -> None:
     for answer in cut:
         assert len(answer.ids) == 8
         assert 2 not in answer.ids
-    alone = [policy.generate([request], Sampling(max_new_tokens=8))[0] for request in asked]
+    alone = [answers_of(policy, [request], Sampling(max_new_tokens=8))[0] for request in asked]
     for answer, lone in zip(answers, alone, strict=True):
         np.testing.assert_array_equal(answer.ids, lone.ids, "responses that leave the batch change nothing")
 
@@ -120,7 +124,7 @@ def test_stops_at_the_end_of_turn_and_at_the_limit() -> None:
 @pytest.mark.parametrize("architecture", ["qwen3", "llama"])
 def test_loads_any_local_folder(tmp_path: Path, architecture: str) -> None:
     policy = load_policy(str(save_model(tmp_path / architecture, architecture)), device="cpu")
-    answers = policy.generate(requests(policy), Sampling(max_new_tokens=5))
+    answers = answers_of(policy, requests(policy), Sampling(max_new_tokens=5))
     assert [len(answer.ids) > 0 for answer in answers] == [True] * 5
     assert policy.max_length == 256
     with torch.no_grad():
@@ -161,7 +165,7 @@ def test_weights_that_are_not_finite_are_refused() -> None:
         model.lm_head.weight[5] = float("nan")
     policy = TransformersPolicy(model, small_tokenizer(), "small")
     with pytest.raises(ModelError, match="not finite"):
-        policy.generate(requests(policy), Sampling(max_new_tokens=2))
+        answers_of(policy, requests(policy), Sampling(max_new_tokens=2))
 
 
 @pytest.mark.parametrize("bad", [{"temperature": -1.0}, {"top_p": 0.0}, {"top_k": -1}, {"max_new_tokens": 0}])

@@ -280,12 +280,12 @@ def test_a_policy_that_reports_other_log_probabilities_is_stopped_with_nothing_s
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path, 1)
-    generate = TransformersPolicy.generate
+    stream = TransformersPolicy.stream
 
-    def scaled(self: TransformersPolicy, requests: Any, sampling: Sampling) -> Any:
-        return generate(self, requests, Sampling(temperature=0.5, max_new_tokens=sampling.max_new_tokens))
+    def scaled(self: TransformersPolicy, sampling: Sampling) -> Any:
+        return stream(self, Sampling(temperature=0.5, max_new_tokens=sampling.max_new_tokens))
 
-    monkeypatch.setattr(TransformersPolicy, "generate", scaled)
+    monkeypatch.setattr(TransformersPolicy, "stream", scaled)
     with pytest.raises(TrainingError, match=r"rollout 2:level-\d/\d, turn \d: sampled with .*--ratio-tolerance"):
         run(tmp_path, 2)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["update-000001"]
