@@ -58,6 +58,7 @@ _ALL = (
     _maths("minerva", "minerva", 1),
     _maths("olympiadbench", "olympiadbench", 1),
     _tools("bfcl_multi_turn", "bfcl-multi-turn"),
+    _tools("bfcl_single_turn", "bfcl-single-turn"),
     _tools("tau2_retail", "tau2-retail"),
     _tools("tau2_airline", "tau2-airline"),
     _tools("tooltalk", "tooltalk"),

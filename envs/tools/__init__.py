@@ -16,7 +16,7 @@ ENVIRONMENT = Environment(
     name="tools",
     id="agentbench/Tools-v0",
     entry_point="agentbench_credit.envs.tools.env:ToolsEnv",
-    presets=("bfcl-multi-turn", "tau2-retail", "tau2-airline", "tooltalk"),
+    presets=("bfcl-multi-turn", "bfcl-single-turn", "tau2-retail", "tau2-airline", "tooltalk"),
     load_panel=load_panel,
     splits=("test",),
 )
